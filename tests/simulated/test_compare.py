@@ -12,9 +12,10 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.facts import Fact, Known
+from wirespeed.reports.comparisons import FORMATS
 from wirespeed.reports.html.page import page
-from wirespeed.results.compare import Outcome
-from wirespeed.results.store import save
+from wirespeed.results.compare import Conclusion, Outcome
+from wirespeed.results.store import load, save
 from wirespeed.tables import Quantity
 
 NAMES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]
@@ -68,6 +69,53 @@ def test_two_runs_of_a_busy_machine_are_no_success(
     runs = [measured("+busy@gpu0+busy@gpu1", seed) for seed in range(2)]
     code, text = compared(runs[0], runs[1], tmp_path, capsys)
     assert code == 4 and "4 values not compared: gpu0 was in use" in text
+
+
+SAVED = Path(__file__).parents[1] / "data" / "compare"
+
+
+@pytest.mark.parametrize(
+    ("kind", "lost", "failed", "how"),
+    [("errors", 4, 4, "no value before, no value after"),
+     ("hangs", 24, 12, "wrong data before, wrong data after")],
+)  # fmt: skip
+def test_the_loss_of_all_values_is_a_failure_and_twice_cannot_be_told(
+    kind: str, lost: int, failed: int, how: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = (load(SAVED / f"{kind}-{side}.json") for side in ("before", "after"))
+    ended = replace(second, testcases=(), interrupted="Ctrl-C")
+    for after in (second, ended):
+        code, text = compared(first, after, tmp_path, capsys)
+        assert code == 1 and f"values: {lost} lost" in text
+    assert compared(second, first, tmp_path, capsys)[0] == 4  # nothing to compare with
+    code, text = compared(second, second, tmp_path, capsys)
+    assert code == 3 and f"cannot tell: {failed} values: {how}" in text
+    other = wirespeed.run(["host_latency"], machine="simulated:hgx-h200-2", samples=3)
+    for sides in ((other, second), (first, other)):
+        assert compared(*sides, tmp_path, capsys) == (2, "")  # other testcases
+
+
+def spoiled(document: Document, **fields: object) -> Document:
+    """The run with other fields of the first cell of its first testcase."""
+    first, *others = document.testcases
+    (table,) = first.tables
+    table = replace(table, cells=(replace(table.cells[0], **fields), *table.cells[1:]))
+    return replace(document, testcases=(replace(first, tables=(table,)), *others))
+
+
+def test_wrong_data_is_said_whatever_was_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, fewer = measured(), spoiled(measured(), value=None)
+    wrong = spoiled(good, corrupted="numa0->gpu0", reason="wrong data")
+    for first, why in ((wrong, "wrong data before, wrong data after"), (fewer, "wrong data after")):
+        code, text = compared(first, wrong, tmp_path, capsys)
+        assert code == 3 and f"cannot tell: 1 value: {why} (host_to_device_memcpy_ce host gpu0)" in text
+        assert "3 same, 1 cannot tell" in text
+        for format in FORMATS:
+            assert why in compared(first, wrong, tmp_path, capsys, "--format", format)[1], format
+    assert compared(good, wrong, tmp_path, capsys)[0] == 1
+    assert compared(wrong, good, tmp_path, capsys)[0] == 0
+    some = wirespeed.compare([good, wrong], [wrong, good])
+    assert some.conclusion is Conclusion.UNKNOWN and len(some.those(Outcome.UNKNOWN)) == 1
 
 
 def with_system(document: Document, **fields: str) -> Document:

@@ -20,7 +20,7 @@ from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.reports import Style
 from wirespeed.reports.comparisons import FORMATS
-from wirespeed.results.compare import Change, Comparison, Outcome
+from wirespeed.results.compare import Change, Comparison, Conclusion, Outcome
 from wirespeed.results.evidence import Evidence
 from wirespeed.results.store import decode, encode, save
 from wirespeed.tables import LARGEST, SMALLEST, Cell
@@ -163,6 +163,37 @@ def test_a_value_that_fewer_runs_have_is_lost(plain: Document) -> None:
     lost = comparison.those(Outcome.LOST)[0]
     assert lost.reason == "no value in 1 of 3 runs after" and lost.runs == (3, 2) and lost.interval
     assert not wirespeed.compare(after, runs[:3]).regressed  # a value that was lacking is no loss
+
+
+@pytest.mark.parametrize("runs", [(1, 2), (2, 2), (2, 3), (5, 5), (20, 20)])
+def test_one_slow_run_after_is_never_the_same(plain: Document, runs: tuple[int, int]) -> None:
+    before = [noisy(plain, seed) for seed in range(runs[0])]
+    after = [noisy(plain, 100 + seed) for seed in range(runs[1])]
+    assert wirespeed.compare(before, after).conclusion is Conclusion.NOT_WORSE
+    after[-1] = noisy(plain, 99, factor={(PAIRS, 0, 1): 0.5})
+    comparison = wirespeed.compare(before, after)
+    (unknown,) = comparison.those(Outcome.UNKNOWN)
+    assert comparison.conclusion is Conclusion.UNKNOWN and unknown.key.testcase == PAIRS
+    found = json.loads(FORMATS["json"](comparison, Style()))
+    assert (found["conclusion"], found["uncertain"], found["regressed"]) == ("cannot tell", 1, False)
+    assert found["cells"]["cannot tell"] == 1 and found["changes"][0]["outcome"] == "cannot tell"
+
+
+def test_noise_cannot_be_told_in_all_formats(
+    plain: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [str(tmp_path / f"{seed}.json") for seed in range(2)]
+    for seed, file in enumerate(files):
+        save(noisy(plain, seed), file)
+    for format in FORMATS:
+        code, text, _ = shown(capsys, *files, "--format", format, "-v")
+        assert code == 3 and "cannot tell" in text.lower(), format
+        assert "too noisy to rule out a 5% change" in text, format
+    assert "CANNOT TELL" in text and 'class="hero unknown"' in text  # the page
+    code, text, _ = shown(capsys, *files, "--least", "50%")
+    assert code == 0 and "cannot tell" not in text
+    (tmp_path / "broken.json").write_text("{")
+    assert shown(capsys, *files[:1], "--to", files[1], str(tmp_path / "broken.json"))[0] == 5
 
 
 def test_without_rounds_less_is_claimed(plain: Document) -> None:

@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "wirespeed"
 WORDS = {
     r"(?<!, )\bso (many|much|long|small)\b(?! that)": "the number, amount or time itself",
     r"\b(is|are|was|were) told\b|\btold apart\b": "reported, distinguished",
-    r"\b(tells?|telling)\b(?! which)": "shows, reports, distinguishes",
+    r"(?<!\bcannot )\b(tells?|telling)\b(?! which)": "shows, reports, distinguishes",
     r"\blet go\b|\bheld back\b": "released, limited",
     r"\bnothing tells\b|\bacts on nothing\b|\bmatters to nothing\b": "what it means",
     r"\bless than is normal\b|% of normal\b": "below the expected range",

@@ -8,8 +8,11 @@ from collections.abc import Callable
 import numpy
 import pytest
 
+from wirespeed.measurement import Unit
+from wirespeed.results.doubts import strays, too_noisy
 from wirespeed.results.evidence import (
     Contrast,
+    Found,
     _digamma,
     _prior,
     _trigamma,
@@ -18,6 +21,7 @@ from wirespeed.results.evidence import (
     contrast,
     tail,
 )
+from wirespeed.tables import Cell
 
 #: Additional hours of sleep with two drugs (Student, "The probable error of a mean", 1908).
 FIRST = (0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0)
@@ -96,6 +100,30 @@ def test_extreme_observations_have_finite_results() -> None:
         [contrast({"": ends}, {"": ends[::-1]}), contrast({"": ends[:1]}, {"": ends[1:]})], ["", ""]
     )
     assert all(math.isfinite(x) for one in found for x in (one.p, one.low, one.high))
+
+
+def test_a_narrow_interval_is_in_doubt_only_for_its_loss() -> None:
+    assert not too_noisy(0.0499, 0.0499, 0.02)
+    assert too_noisy(0.0501, 0.03, 0.02) and too_noisy(0.03, 0.0501, 0.02)
+    assert not too_noisy(-0.02, 0.0499, 0.02)  # only better
+    assert too_noisy(0.0501, 0.01, 0.02).startswith("too noisy to rule out a 5% change")
+    assert not too_noisy(0.0999, 0.0999, 0.1) and "10%" in too_noisy(0.1001, 0.0, 0.1)
+
+
+@pytest.mark.parametrize("unit", [Unit.RATE, Unit.TIME, Unit.FREQUENCY])
+@pytest.mark.parametrize("least", [0.02, 0.3])
+def test_a_run_that_strays_is_slower_than_all_before(unit: Unit, least: float) -> None:
+    def found(*speeds: float, host: str = "") -> Found:
+        values = speeds if unit.more_is_better else [1 / speed for speed in speeds]
+        return Found(unit, cells=[(host, Cell(0, 0, value)) for value in values])
+
+    most = max(0.2, least)
+    before = found(2.0, 1.0)
+    assert strays(before, found(2.0, 0.999 - most), least, paired=False)
+    assert not strays(before, found(2.0, 1.001 - most), least, paired=False)
+    assert not strays(before, found(9.0), least, paired=False)
+    assert not strays(before, found(0.1, host="other"), least, paired=True)
+    assert strays(before, found(0.1, host="other"), least, paired=False)
 
 
 def rates(

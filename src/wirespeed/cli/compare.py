@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..reports.comparisons import FORMATS
-    from ..results.compare import compare, defective
+    from ..results.compare import Conclusion, compare, defective
 
     options = parser(name).parse_args(argv)
     if not options.after and len(options.before) != 2:
@@ -64,11 +64,13 @@ def main(name: str, argv: Sequence[str]) -> int:
         unreadable += broken
         comparison, text = compared(sides[0], sides[1])
     sys.stdout.write(text)
-    if comparison.regressed:
-        return ExitCode.FAIL
-    if unreadable:
-        return ExitCode.RUN
-    return ExitCode.PASS if comparison.compared else ExitCode.NOT_JUDGED
+    code = {
+        Conclusion.WORSE: ExitCode.FAIL,
+        Conclusion.UNKNOWN: ExitCode.WARN,
+        Conclusion.NOT_WORSE: ExitCode.PASS,
+        Conclusion.NOTHING: ExitCode.NOT_JUDGED,
+    }[comparison.conclusion]
+    return ExitCode.RUN if unreadable and code != ExitCode.FAIL else code
 
 
 def _read(files: Sequence[str]) -> ReadRuns[_Named]:
@@ -92,8 +94,8 @@ def parser(name: str) -> Parser:
     arguments = Parser(
         name,
         "Show the changes between runs before and after, the worst first, and what else differs.\n"
-        "The comparison fails if a value got worse or was lost. Values of devices that another process used\n"
-        "are not compared.",
+        "The comparison fails if a value got worse or was lost, and ends with 3 if values vary too much to\n"
+        "decide this. Values of devices that another process used are not compared.",
         EXIT_CODES,
     )
     arguments.add(

@@ -22,7 +22,7 @@ from ..document import Document
 from ..judging.history import Event, KindHistory, MachineHistory, because, day, summary, where
 from ..judging.history import change as change_of
 from ..results.cells import gpus_of, model_of
-from ..results.compare import UNCERTAIN, Change, Comparison, Outcome, Unreadable
+from ..results.compare import Change, Comparison, Outcome, Unreadable
 from ..results.evidence import FALSE_CHANGES
 from ..statistics import CONFIDENCE, grouped
 from ..terminal import LONGEST_LINE, escaped, visible
@@ -41,6 +41,8 @@ from .style import SIMULATED, Style
 _REASONS, _HOSTS = 3, 3
 #: What changed, the worst first.
 CHANGED = (Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
+#: What is listed: also what may have changed.
+LISTED = (*CHANGED, Outcome.UNKNOWN)
 
 
 def side_of(documents: Sequence[Document]) -> str:
@@ -88,9 +90,19 @@ def not_compared(comparison: Comparison) -> str:
     return f"{text}; --ignore-busy compares them"
 
 
+def doubts(comparison: Comparison) -> Iterator[str]:
+    """How many cells are undecided, and why."""
+    for why, changes in grouped((one.reason, one) for one in comparison.those(Outcome.UNKNOWN)).items():
+        widest = max(changes, key=lambda change: change.half_width)
+        width = f" ±{widest.half_width:.0%}" if widest.interval else ""
+        place = f"{widest.key.testcase} {widest.key.place}".rstrip()
+        yield f"cannot tell: {many(len(changes), 'value')}: {why} ({place}{width})"
+
+
 def remarks_on(comparison: Comparison) -> list[str]:
-    """Which machines were compared, and what was not."""
-    return [text for text in (*pairing(comparison), not_compared(comparison)) if text]
+    """Which machines were compared, what was not, and what is undecided."""
+    texts = (*pairing(comparison), not_compared(comparison), *doubts(comparison))
+    return [text for text in texts if text]
 
 
 def notes(comparison: Comparison) -> Iterator[str]:
@@ -103,12 +115,6 @@ def notes(comparison: Comparison) -> Iterator[str]:
         yield (
             f"{many(comparison.weak, 'value')} from single-round runs: run-to-run variation is assumed; "
             "compare several runs to measure it"
-        )
-    if hidden := comparison.uncertain:
-        worst = max(hidden, key=lambda change: change.half_width)
-        yield (
-            f"{many(len(hidden), 'value')} too noisy to rule out a {UNCERTAIN:.0%} change "
-            f"({worst.key.testcase} ±{worst.half_width:.0%}); compare more runs"
         )
 
 
@@ -171,14 +177,14 @@ def json(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
         **picked(
             comparison,
             "simulated least false_changes before after unreadable hosts unmatched differences cells "
-            "compared weak uncertain regressed",
+            "compared weak uncertain regressed conclusion",
             false_changes=FALSE_CHANGES,
             before=[_run(document) for document in comparison.before],
             after=[_run(document) for document in comparison.after],
             unreadable=[{"file": file.file, "error": file.why} for file in unreadable],
             differences=[vars(difference) for difference in comparison.differences],
             cells=dict(Counter(str(change.outcome) for change in comparison.changes)),
-            uncertain=len(comparison.uncertain),
+            uncertain=len(comparison.those(Outcome.UNKNOWN)),
         ),
         "changes": [
             {name: row.get(name) for name in recorded.columns}
@@ -197,7 +203,7 @@ def markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreadab
 def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """One suite with a case for each testcase, and one for each unreadable file.
 
-    A case is a failure if a value got worse or was lost.
+    A case is a failure if a value got worse or was lost, and is skipped if a value is undecided.
     """
     elements = []
     for name, changes in grouped((change.key.testcase, change) for change in comparison.changes).items():
@@ -210,6 +216,9 @@ def junit(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable]
             add_outcome(case, "failure", *lines, most=_LISTED)
         elif all(change.outcome in (Outcome.BUSY, Outcome.ADDED) for change in changes):
             add_outcome(case, "skipped", changes[0].reason or "no value before")
+        elif unknown := [change for change in changes if change.outcome is Outcome.UNKNOWN]:
+            why = dict.fromkeys(f"{change.outcome}: {change.reason}" for change in unknown)
+            add_outcome(case, "skipped", *why, most=_LISTED)
         elif comparison.simulated:
             add_outcome(case, "skipped", SIMULATED)
         elements.append(case)
@@ -239,7 +248,7 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
     yield from (f"- {literal(text)}" for text in remarks_on(comparison))
     yield from (f"- differs: {literal(str(difference))}" for difference in comparison.differences)
     yield from ("", f"**{counted(comparison, unreadable)}**")
-    if changed := comparison.those(*CHANGED):
+    if changed := comparison.those(*LISTED):
         shown = changed if style.verbose else changed[:_LISTED]
         rows = ([one.outcome, one.key.testcase, one.key.place, moved(one), one.reason] for one in shown)
         yield from ("", *table_lines(["outcome", "testcase", "cell", "change", "reason"], rows))
@@ -268,10 +277,10 @@ def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
     parts += listed(differing, "more difference", style, "cyan", _DIFFERENCES)
     if busy := not_compared(comparison):
         parts.append(Text(busy, style="bold yellow"))
-    changed = comparison.those(*CHANGED)
+    changed = comparison.those(*LISTED)
     order = grouped(((change.outcome, change.key.testcase), change) for change in changed)
     for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
-        head = Text(f"{changes[0].outcome:<8}", style=SIGNS[changes[0].outcome].style)
+        head = Text(f"{changes[0].outcome:<7} ", style=SIGNS[changes[0].outcome].style)
         head.append(name, style="bold")
         extreme = "largest change" if changes[0].outcome is Outcome.BETTER else "worst"
         head.append(f"  {len(changes)} values, {extreme}:" if len(changes) > 1 and not style.verbose else "")
@@ -279,9 +288,11 @@ def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
         parts += ["", head, *(Text(f"  {change.key.place}: {moved(change)}") for change in cells)]
     if left := [] if style.verbose else further(len(order) - _SHOWN, "more testcase"):
         parts += ["", *left]
-    reasons = {change.key.testcase: change.reason for change in changed if change.reason}
+    lost = comparison.those(*CHANGED)
+    reasons = {change.key.testcase: change.reason for change in lost if change.reason}
     parts += [Text(f"{name}: {reason}", style="red") for name, reason in reasons.items()]
     parts += ["", *(Text(text, style="dim") for text in notes(comparison))]
+    parts += [Text(text, style="bold yellow") for text in doubts(comparison)]
     parts.append(Text(counted(comparison, unreadable), style="bold"))
     return printed(style, *parts, longest=LONGEST_LINE)
 

@@ -63,6 +63,7 @@ SIGNS: dict[str, Look] = {
     Outcome.LOST: Look("✖", "red", "fail"),
     Outcome.WORSE: Look("✖", "red", "fail"),
     Outcome.BETTER: Look("✓", "green", "pass"),
+    Outcome.UNKNOWN: Look("?", "bold yellow", "unknown"),
 }
 #: Verdicts by the word that stands for them in tables of runs.
 VERDICTS = {verdict.word.upper(): verdict for verdict in Verdict}

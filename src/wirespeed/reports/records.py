@@ -361,7 +361,7 @@ def _(comparison: Comparison) -> Records:
         rows.append(_place(change.key) | row)
     runs = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
     shown = f"outcome testcase table row column before after change change_low change_high{runs} hosts reason"
-    changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER))
+    changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.UNKNOWN))
     return _named(f"{_PLACE} {fields}", rows, shown, changed)
 
 

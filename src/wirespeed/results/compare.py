@@ -28,13 +28,12 @@ from ..measurement import Unit
 from ..terminal import Tabular, brief, error_line
 from ..units import many
 from .cells import Difference, Key, differences
+from .doubts import failed_twice, lost_testcases, strays, too_noisy
 from .evidence import Evidence, Found, Tested, assessed, ratio_of, tested, values
 from .store import STDIN, load
 
 #: Changes below this fraction are ignored, however significant.
 LEAST = 0.02
-#: A cell without a change is uncertain if half its interval is wider than this fraction.
-UNCERTAIN = 0.05
 #: Maximum number of reasons why values were lost that are named.
 _REASONS = 3
 
@@ -48,6 +47,16 @@ class Outcome(StrEnum):
     LOST = "lost"  #: fewer of the runs after have a value
     ADDED = "added"  #: value only in the runs after
     BUSY = "busy"  #: not compared: another process used a device
+    UNKNOWN = "cannot tell"  #: too little is known: values vary too much, or testcases failed on both sides
+
+
+class Conclusion(StrEnum):
+    """Whether the runs after are worse: the conclusion of a whole comparison."""
+
+    WORSE = "worse"  #: a cell got worse or was lost
+    UNKNOWN = "cannot tell"  #: of a cell this is undecided
+    NOT_WORSE = "not worse"
+    NOTHING = "not compared"  #: other processes used all devices, or no run before has a value
 
 
 @dataclass(frozen=True)
@@ -80,7 +89,7 @@ class Change:
         evidence: What shows how much the value varies; None if the cell was not compared.
         runs: Number of values before and after.
         hosts: Of several hosts those on which the cell changed, if it did not on all: the most changed first.
-        reason: Why a value was lost, or was not compared.
+        reason: Why a value was lost or not compared, or why it is undecided.
     """
 
     key: Key
@@ -170,12 +179,17 @@ class Comparison(Tabular):
     @property
     def compared(self) -> int:
         """Number of cells that were compared."""
-        return len(self.those(Outcome.WORSE, Outcome.BETTER, Outcome.SAME))
+        compared = self.those(Outcome.WORSE, Outcome.BETTER, Outcome.SAME, Outcome.UNKNOWN)
+        return sum(change.interval is not None for change in compared)
 
     @property
-    def uncertain(self) -> list[Change]:
-        """Cells without a change whose intervals are so wide that they may hide one."""
-        return [change for change in self.those(Outcome.SAME) if change.half_width > UNCERTAIN]
+    def conclusion(self) -> Conclusion:
+        """Whether the runs after are worse."""
+        if self.regressed:
+            return Conclusion.WORSE
+        if self.those(Outcome.UNKNOWN):
+            return Conclusion.UNKNOWN
+        return Conclusion.NOT_WORSE if self.compared else Conclusion.NOTHING
 
     @property
     def weak(self) -> int:
@@ -198,7 +212,8 @@ def compare(
     some hosts is found by a test of each. Of two runs the test takes the rounds, and adds the variation
     between runs that rounds do not show (``evidence.UNSEEN``); of runs without rounds the samples or only the
     values, and adds more. Cells match if testcase, table, row, column and bytes are equal. Cells of devices
-    that another process used are not compared.
+    that another process used are not compared. A cell that varies so much that it may hide a loss of 5%, or
+    failed on both sides, is undecided, not the same.
 
     Args:
         before, after: The runs to compare.
@@ -209,7 +224,7 @@ def compare(
         All cells, the worst first.
 
     Raises:
-        UsageError: If a side has no run, or no cell has a value on both.
+        UsageError: If a side has no run, or no cell of the one is a cell of the other.
     """
     before, after = ((side,) if isinstance(side, Document) else tuple(side) for side in (before, after))
     if not before or not after:
@@ -217,7 +232,11 @@ def compare(
     hosts, unmatched = _pairs(before, after)
     kept = [[run for run in side if not hosts or run.hostname in hosts] for side in (before, after)]
     first, second = (values(side, ignore_busy=ignore_busy) for side in kept)
-    if not first.keys() & second.keys():
+    failed = failed_twice(*kept)
+    shared = lost_testcases(first, second, kept[1]) | lost_testcases(second, first, kept[0])
+    shared |= {key.testcase for key in failed}
+    shared &= {result.name for document in kept[0] for result in document.testcases}
+    if not (first.keys() & second.keys() or shared):
         raise UsageError("no cell has a value on both sides; compare runs of equal testcases and sizes")
     changes = _tested(first, second, least, paired=bool(hosts))
     _add_hosts(changes, first, second, hosts, least)
@@ -230,6 +249,7 @@ def compare(
     for key, cell in second.items():
         if key not in first:
             changes[key] = _untested(key, None, cell, Outcome.ADDED)
+    _add_doubts(changes, first, second, failed, least, paired=bool(hosts))
     ordered = tuple(sorted(changes.values(), key=_badness))
     return Comparison(before, after, ordered, least, differences(before, after), hosts, unmatched)
 
@@ -298,6 +318,30 @@ def _add_hosts(
         changes[key] = replace(changes[key], outcome=outcome, hosts=tuple(of_cell))
 
 
+def _add_doubts(
+    changes: dict[Key, Change],
+    first: Mapping[Key, Found],
+    second: Mapping[Key, Found],
+    failed: Mapping[Key, tuple[Unit, str]],
+    least: float,
+    *,
+    paired: bool,
+) -> None:
+    """Mark the cells without a change for the worse, if they are undecided."""
+    for key, change in changes.items():
+        why = ""
+        if change.outcome in (Outcome.SAME, Outcome.BETTER):
+            why = strays(first[key], second[key], least, paired=paired)
+        if change.outcome is Outcome.SAME and change.bounds:
+            why = why or too_noisy(-change.bounds[0], change.half_width, least)
+        if why:
+            changes[key] = replace(change, outcome=Outcome.UNKNOWN, reason=why)
+    for key, (unit, why) in failed.items():
+        change = changes.get(key) or _untested(key, Found(unit), None, Outcome.UNKNOWN)
+        if change.outcome not in (Outcome.LOST, Outcome.WORSE):
+            changes[key] = replace(change, outcome=Outcome.UNKNOWN, reason=why)
+
+
 def _untested(
     key: Key, first: Found | None, second: Found | None, outcome: Outcome, reason: str = ""
 ) -> Change:
@@ -331,7 +375,8 @@ def _why_lost(key: Key, present: int, after: Sequence[Document]) -> str:
 def _badness(change: Change) -> tuple[int, float, Key]:
     """What changes are ordered by: the outcome, and how large they are."""
     order: Sequence[Outcome] = (
-        Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.BUSY, Outcome.SAME, Outcome.ADDED,
+        Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.UNKNOWN, Outcome.BUSY, Outcome.SAME,
+        Outcome.ADDED,
     )  # fmt: skip
     is_better = change.outcome is Outcome.BETTER  # of these, the largest change is first
     return order.index(change.outcome), -change.change if is_better else change.change, change.key

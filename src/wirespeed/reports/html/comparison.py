@@ -19,11 +19,22 @@ from ...judging.localise import Observation, localise
 from ...judging.path_kinds import path_kind
 from ...measurement import Unit
 from ...results.cells import Key, Placed, placed
-from ...results.compare import Change, Comparison, Outcome, Unreadable, compare
+from ...results.compare import Change, Comparison, Conclusion, Outcome, Unreadable, compare
 from ...statistics import grouped, median
 from ...units import many
 from ...version import __version__
-from ..comparisons import CHANGED, counted, difference, notes, percent, remarks, remarks_on, side_of, thinned
+from ..comparisons import (
+    CHANGED,
+    LISTED,
+    counted,
+    difference,
+    notes,
+    percent,
+    remarks,
+    remarks_on,
+    side_of,
+    thinned,
+)
 from ..findings import SIGNS, quantity
 from ..style import SIMULATED
 from .charts import add, drawing, markup, step
@@ -74,7 +85,7 @@ class ComparedRun:
         if self.comparison is None:
             return self.about
         counts = Counter(change.outcome for change in self.comparison.changes)
-        summary = ", ".join(f"{counts[o]} {o}" for o in (*CHANGED, Outcome.ADDED) if counts[o])
+        summary = ", ".join(f"{counts[o]} {o}" for o in (*LISTED, Outcome.ADDED) if counts[o])
         if counts[Outcome.BUSY]:
             summary = ", ".join(filter(None, (summary, f"{counts[Outcome.BUSY]} not compared (busy)")))
         if same := counts[Outcome.SAME]:
@@ -233,14 +244,17 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
         comparison: The comparison.
         unreadable: The files that cannot be read.
     """
-    changed = comparison.those(*CHANGED)
-    others = [change for change in comparison.changes if change.outcome not in CHANGED]
-    worst = next((outcome for outcome in CHANGED if comparison.those(outcome)), None)
-    word = "CHANGED" if changed else "SAME" if comparison.compared else "NOT COMPARED"
+    others = [change for change in comparison.changes if change.outcome not in LISTED]
+    word, css = {
+        Conclusion.WORSE: ("CHANGED", "fail"),
+        Conclusion.UNKNOWN: ("CANNOT TELL", "unknown"),
+        Conclusion.NOT_WORSE: ("CHANGED" if comparison.those(*CHANGED) else "SAME", "pass"),
+        Conclusion.NOTHING: ("NOT COMPARED", "unknown"),
+    }[comparison.conclusion]
     return rendered(
         "sides.html", source("style.css"), title=f"{word} · comparison",
         word=word,
-        css=SIGNS[worst].css if worst else "pass" if comparison.compared else "unknown",
+        css=css,
         summary=counted(comparison, unreadable),
         simulated=SIMULATED if comparison.simulated else "",
         sides=[
@@ -252,7 +266,7 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
             *remarks_on(comparison),
         ],
         differences=list(map(str, comparison.differences)),
-        tables=[("Changes, the worst first", changed), ("Values without a change", others)],
+        tables=[("Changes, the worst first", comparison.those(*LISTED)), ("Values without a change", others)],
         notes=list(notes(comparison)),
     )  # fmt: skip
 

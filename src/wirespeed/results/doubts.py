@@ -1,0 +1,88 @@
+"""Why a comparison of runs cannot tell whether a cell got worse: noise, failures on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..document import Document
+from ..measurement import Unit
+from ..tables import SMALLEST
+from .cells import Key, key_of
+from .evidence import Found
+
+#: A cell is not the same if a run after is slower by more than this fraction than every run before, or by
+#: ``least``, if that is more: three standard deviations of the value that is assumed to vary most from run to
+#: run (``UNSEEN``: 7%).
+_STRAY = 0.2
+#: A cell is not the same if half of its interval is wider than this fraction, or the interval has a loss of
+#: more: of ``least``, if that is more.
+_NOISY = 0.05
+#: How a cell failed whose data were wrong, and one that has no value because of an error or a time-out.
+_WRONG, _NO_VALUE = "wrong data", "no value"
+
+
+def _failures(documents: Sequence[Document]) -> dict[Key, tuple[Unit, str]]:
+    """The cells that failed in one of the Documents, with their unit: wrong data, or no value."""
+    failed: dict[Key, tuple[Unit, str]] = {}
+    results = (result for document in documents for result in document.testcases)
+    for result, table in [(one, table) for one in results for table in one.tables]:
+        for cell in table.cells:
+            if cell.is_wrong:
+                failed[key_of(result, table, cell)] = table.unit, _WRONG
+            elif cell.value is None and result.status.is_failure:
+                failed.setdefault(key_of(result, table, cell), (table.unit, _NO_VALUE))
+    return failed
+
+
+def lost_testcases(
+    first: Mapping[Key, Found], second: Mapping[Key, Found], after: Sequence[Document]
+) -> set[str]:
+    """The testcases that have values on one side, and were started on the other but have no values there."""
+    names = {key.testcase for key in first}
+    if not any(document.interrupted or not document.testcases for document in after):
+        names &= {result.name for document in after for result in document.testcases}
+    return names - {key.testcase for key in second}
+
+
+def failed_twice(before: Sequence[Document], after: Sequence[Document]) -> dict[Key, tuple[Unit, str]]:
+    """The cells that failed on both sides or have wrong data after: their unit, and how they failed."""
+    first, second = _failures(before), _failures(after)
+    return {
+        key: (unit, f"{first[key][1]} before, {how} after" if key in first else f"{how} after")
+        for key, (unit, how) in second.items() if key in first or how == _WRONG
+    }  # fmt: skip
+
+
+def too_noisy(loss: float, half_width: float, least: float) -> str:
+    """Why it is undecided whether a value got worse; empty if it is decided.
+
+    A slower value of equal variation never gets a milder answer: a narrow interval counts only if it has a
+    loss.
+
+    Args:
+        loss: Largest loss in its interval, as a fraction.
+        half_width: Half of the interval, as a fraction.
+        least: Minimum relative change.
+    """
+    most = max(least, _NOISY)
+    is_noisy = max(loss, half_width) > most
+    return f"too noisy to rule out a {100 * most:.3g}% change; compare more runs" if is_noisy else ""
+
+
+def strays(first: Found, second: Found, least: float, *, paired: bool) -> str:
+    """That a run after is much slower than all before (of its host, if hosts are paired); else empty."""
+    most = max(least, _STRAY)
+    speeds = [
+        [(host if paired else "", _speed(cell.value or SMALLEST, side.unit)) for host, cell in side.cells]
+        for side in (first, second)
+    ]
+    slowest: dict[str, float] = {}
+    for host, speed in speeds[0]:
+        slowest[host] = min(speed, slowest.get(host, speed))
+    if not any(speed < (1 - most) * slowest.get(host, 0.0) for host, speed in speeds[1]):
+        return ""
+    return f"a run after is over {100 * most:.3g}% slower than every run before; compare more runs"
+
+
+def _speed(value: float, unit: Unit) -> float:
+    return value if unit.more_is_better else 1 / value
