@@ -508,3 +508,87 @@ def test_the_bus_bandwidth_of_one_rank_is_0_by_definition(
     shown = " ".join(capsys.readouterr().out.split())
     assert "one rank sends nothing: its bus bandwidth is 0 by definition" in shown
     assert "the log may be incomplete: it lacks its last lines" in shown
+
+
+def _tests(sizes: list[int], step: str) -> str:
+    head = f"# nThread 1 nGpus 2 minBytes {sizes[0]} maxBytes {sizes[-1]} step: {step} "
+    head += "warmup iters: 5 iters: 20\n"
+    head += "# Using devices\n#  Rank  0 Group  0 Pid 1 on node-a device  0 [0x05] NVIDIA H100\n"
+    head += "#  Rank  1 Group  0 Pid 1 on node-a device  1 [0x06] NVIDIA H100\n#\n"
+    head += "#       size         count      type   redop    root     time   algbw   busbw #wrong"
+    head += "     time   algbw   busbw #wrong\n"
+    head += "#        (B)    (elements)                               (us)  (GB/s)  (GB/s)"
+    head += "            (us)  (GB/s)  (GB/s)\n"
+    rows = "".join(
+        f"{size:>12} {size // 4:>12} float sum -1 " + f"{size / 1e5:.2f} 100.00 100.00 0 " * 2 + "\n"
+        for size in sizes
+    )
+    return f"{head}{rows}# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 100.0\n#\n"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "step", "doubt"),
+    [
+        ([2**20, 2**21, 2**22, 2**23], "2(factor)", ""),
+        ([2**20, 2**21, 2**23], "2(factor)", "1 row between 2097152 and 8388608 B"),
+        ([2**20, 2**23], "2(factor)", "2 rows between 1048576 and 8388608 B"),
+        ([2**20, int(2**21.45), 2**22], "2(factor)", ""),
+        ([2**20, 2 * 2**20, 3 * 2**20], "1048576(bytes)", ""),
+        ([2**20, 2 * 2**20, 4 * 2**20], "1048576(bytes)", "1 row between 2097152 and 4194304 B"),
+    ],
+)
+def test_a_missing_row_is_a_doubt(sizes: list[int], step: str, doubt: str, tmp_path: Path) -> None:
+    (log := tmp_path / "log.txt").write_text(_tests(sizes, step))
+    document = wirespeed.load_log(log)
+    found = [warning for warning in document.warnings if "row" in warning and "between" in warning]
+    assert ([doubt in warning for warning in found] == [True]) if doubt else not found
+    assert (judge(document).doubts != ()) is bool(doubt)
+
+
+MATRIX = """nvbandwidth Version: v0.8
+Built from Git version: v0.8
+
+CUDA Runtime Version: 12090
+CUDA Driver Version: 12090
+Driver Version: 575.57.08
+
+node-a
+Device 0: NVIDIA H100 80GB HBM3 (00000000:19:00)
+Device 1: NVIDIA H100 80GB HBM3 (00000000:3b:00)
+
+Running host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0     55.30     55.40
+
+SUM host_to_device_memcpy_ce 110.70
+
+Running device_to_device_memcpy_read_ce.
+memcpy CE GPU(row) -> GPU(column) bandwidth (GB/s)
+           0         1
+ 0       N/A    370.10
+ 1    370.20       N/A
+
+SUM device_to_device_memcpy_read_ce 740.30
+
+NOTE: The reported results may not reflect the full capabilities of the platform.
+Performance can vary with software drivers, hardware clocks, and system topology.
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "doubt"),
+    [
+        ("", "", ""),
+        (
+            " 1    370.20       N/A\n",
+            " 1    370.20       N/A\n 1    100.00       N/A\n",
+            "row 1 occurs twice",
+        ),
+        ("SUM device_to_device_memcpy_read_ce 740.30\n", "", "no sum of device_to_device_memcpy_read_ce"),
+    ],
+)
+def test_doubled_rows_and_missing_sums_are_doubts(old: str, new: str, doubt: str, tmp_path: Path) -> None:
+    (log := tmp_path / "log.txt").write_text(MATRIX.replace(old, new) if old else MATRIX)
+    doubts = judge(wirespeed.load_log(log)).doubts
+    assert any(doubt in text for text in doubts) if doubt else not doubts

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import wirespeed
 from tests.users import OTHER, needs_root
 from wirespeed.cli.commands import COMMANDS, functions, programs
 from wirespeed.cli.configuration import OF_PROJECTS, OF_USERS, chosen, settings
@@ -309,3 +310,25 @@ def test_files_are_completed_wherever_they_are(tmp_path: Path) -> None:
 def test_shells_get_what_they_evaluate(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", shell]) == 0
     assert "wirespeed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("command", "variable", "value"),
+    [
+        ("run -t 0 --no-save", "DEVICES", "0"), ("check -t 0 --no-save --allow-simulated", "DEVICES", "0"),
+        ("doctor --no-measure", "DEVICES", "0"), ("p2p --short", "DEVICES", "0,1"),
+        ("check --allow-simulated", "FROM", "run.json"),
+    ],
+)  # fmt: skip
+def test_variables_that_change_what_is_measured_are_said(
+    command: str, variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    wirespeed.run(["0"], machine="simulated:hgx-h200-2", output="run.json")
+    monkeypatch.setenv(f"WIRESPEED_{variable}", value)
+    machine = [] if variable == "FROM" else ["--machine", "simulated:dgx-a100-8"]
+    main([*command.split(), *machine])
+    assert f"settings: {variable.lower()} = {value.replace(',', ', ') if ',' in value else value}" in (
+        " ".join(capsys.readouterr().out.split()).replace("0,1", "0, 1")
+    )

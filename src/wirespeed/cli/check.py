@@ -112,7 +112,7 @@ def _refuse_useless(arguments: Parser, options: argparse.Namespace) -> None:
             groups=MEASURING, but=("machine", "host_memory"),
         )  # fmt: skip
     if options.dry_run:
-        refuse("with --dry-run", "format", "output", "quiet", "all_cells")
+        refuse("with --dry-run, which judges nothing", "format", "output", "quiet", "all_cells", "consumer")
     if options.format != "prometheus":
         refuse("without --format prometheus", "all_cells")
 

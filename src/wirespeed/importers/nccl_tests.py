@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace as struct_replace
@@ -298,6 +300,9 @@ def _finished(log: FoundLog, operation: str, runs: _Results, ended: bool) -> Fou
             count = listed or _ranks_by(points, names, count)
         info = CollectiveInfo(" or ".join(names), kind, count, operator, root)
         log.collectives.append(FoundCollective(info, dict(sorted(points.items()))))
+    for points in runs.values():
+        for before, after, count in _gaps(sorted(points), log.options):
+            log.doubt(f"{many(count, 'row')} between {before} and {after} B")
     sizes = [size for points in runs.values() for size in points]
     if not ended or (log.options and not sizes and not log.failures):
         last = int(log.options.get("last_size") or 0)  # type: ignore[arg-type]
@@ -311,6 +316,23 @@ def _finished(log: FoundLog, operation: str, runs: _Results, ended: bool) -> Fou
             "environment": [],
         }  # fmt: skip
     return log
+
+
+def _gaps(sizes: Sequence[int], options: Mapping[str, Any]) -> Iterator[tuple[int, int, int]]:
+    """Yield where rows are missing between others: the sizes before and after, and the number of rows.
+
+    Sizes are rounded to multiples of what all ranks take, so that half a step is no gap.
+    """
+    factor, step = (float(options.get(name) or 0) for name in ("factor", "step"))
+    for before, after in itertools.pairwise(size for size in sizes if size > 0):
+        if factor > 1:
+            count = round(math.log(after / before, factor)) - 1
+            missing = after > before * factor**1.5
+        else:
+            count = round((after - before) / step) - 1 if step else 0
+            missing = bool(step) and after - before > 1.5 * step
+        if missing and count > 0:
+            yield before, after, count
 
 
 def _product(options: dict[str, Any]) -> int:

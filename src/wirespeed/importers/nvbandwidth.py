@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -106,6 +106,7 @@ class _TextOfRun:
         self._measured = False
         self._parts: set[str] = set()
         self._closed = self._whole = self._ratios = False
+        self._summed: set[str] = set()
 
     def log(self) -> FoundLog:
         """What the lines contain."""
@@ -114,6 +115,10 @@ class _TextOfRun:
             at = self._line(at)
         self._ends()
         self._closes()
+        rates = dict.fromkeys(table.testcase for table in self.found.tables if table.unit is Unit.RATE)
+        for name in rates if self._whole and self._summed else ():
+            if name not in self._summed:
+                self.found.doubt(f"no sum of {name}")
         _finish(self.found, small=self._small)
         return self.found
 
@@ -187,6 +192,9 @@ class _TextOfRun:
         if not self._ratios:
             name = self._running or self._named(title, end, is_square=1 < len(rows) <= len(columns))
             is_pairs = _split(name)[0] in _PAIRS
+            twice = [label for label, count in Counter(label for label, _ in rows).items() if count > 1]
+            if twice:
+                self.found.doubt(f"{_split(name)[0]}, of which row {twice[0]} occurs twice")
             whole = scan.by_label(rows, len(columns)) if is_pairs else [values for _, values in rows]
             table = _matrix(name, title, whole, len(columns))
             self.found.tables.append(table)
@@ -209,6 +217,7 @@ class _TextOfRun:
         if table is None or self._ratios:  # the sum of ratios has the key of the values
             return
         case, part = _split(key)
+        self._summed.add(case)
         if case != table.testcase:
             return
         if part and not table.key:

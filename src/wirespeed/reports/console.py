@@ -212,8 +212,8 @@ class _Parts:
         yield Text(line)
 
 
-def heading(document: Document) -> RenderableType:
-    """Version, host, CPU, memory and GPUs, and a note on an imported or simulated run."""
+def heading(document: Document, settings: Sequence[str] = ()) -> RenderableType:
+    """Version, host, CPU, memory and GPUs, a note on an imported or simulated run, and settings in force."""
     machine = document.machine
     cores = sum(len(node.cores) for node in machine.numa)
     parts = [host] if (host := document.hostname) else []
@@ -233,6 +233,8 @@ def heading(document: Document) -> RenderableType:
         lines.insert(1, Text(f"{document.origin}, not measured by wirespeed", style="bold magenta"))
     if document.simulated:
         lines.insert(1, Text(f"{SIMULATED} (machine {machine.name})", style="bold magenta"))
+    if settings:
+        lines.append(hanging(Text("settings:", style="cyan"), Text("; ".join(settings)), 1))
     return Group(*lines)
 
 

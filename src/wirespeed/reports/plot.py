@@ -5,8 +5,10 @@ The curves of a table that differ from the others are shown by name.
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
@@ -181,7 +183,8 @@ def _canvas(curves: Sequence[Curve], axis: Axis, unit: Unit, width: int) -> list
     figure.ruler("y").ticks([place_y(y) for y in marks], [f"{y:g}" for y in marks])
     figure.ruler("y").lim(place_y(marks[0]), place_y(max(marks[-1], peak)))
     figure.label(axis.name, axis="x")
-    text: str = figure.build().string(colorless=True)
+    with redirect_stderr(io.StringIO()):  # its remarks about ticks, with escape sequences
+        text: str = figure.build().string(colorless=True)
     figure.clear()
     return [line.rstrip() for line in text.splitlines()]
 

@@ -42,7 +42,11 @@ def render(judged: Judged, style: Style) -> str:
         return printed(style, heading(document), "", *qualified(document, document.qualification, style))
     check = judged.check
     texts = explanations(document, lacking=check.missing)
-    parts: list[RenderableType] = [heading(document), *warnings(texts, style), *notes(document, texts)]
+    parts: list[RenderableType] = [
+        heading(document, style.settings),
+        *warnings(texts, style),
+        *notes(document, texts),
+    ]
     tried = (result for result in document.testcases if result.status is not Status.WAIVED)
     measured = [
         result for result in tried

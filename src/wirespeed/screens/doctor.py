@@ -44,7 +44,7 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
         steps: What was measured and why, if the diagnosis required it.
     """
     document, check, diagnosis = judged.document, judged.check, judged.diagnosis
-    parts: list[RenderableType] = [heading(document)]
+    parts: list[RenderableType] = [heading(document, style.settings)]
     parts += [
         Text(f"{'note' if absence.verdict is Verdict.WAIVED else 'missing'}: {absence}", "bold")
         for absence in check.missing
@@ -160,7 +160,7 @@ _CAUSES, _COMMANDS = 2, 4
 def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> str:
     """The screen; ``verbose`` adds each mechanism of each pair, all causes and all commands."""
     access = findings.access
-    parts: list[RenderableType] = [heading(document), ""]
+    parts: list[RenderableType] = [heading(document, style.settings), ""]
     parts += _matrix(findings, style)
     if style.verbose:
         parts += ["", *_mechanisms(findings, style)]
