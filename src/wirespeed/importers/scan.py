@@ -270,6 +270,8 @@ _SIGN = re.compile(r"[^\w\s.]|\d{9}")
 #: How a label ends that a launcher repeats within a line of which it got the parts one by one.
 _REPEATED = ("]", ":", ">", "|", ")")
 _ROW = re.compile(r"\s*\d")
+#: Numbers of a line whose digits decide nothing: those of names, such as GPU0 and int8, do.
+_NUMBERS = re.compile(r"(?<![A-Za-z_\d])\d+")
 
 
 @dataclass
@@ -335,13 +337,20 @@ def without_prefixes(lines: Sequence[str], known: Sequence[re.Pattern[str]]) -> 
 
 def _anchors(lines: Sequence[str], known: Sequence[re.Pattern[str]]) -> Iterator[tuple[int, int]]:
     """Yield the index of each line that contains a known one behind some text, and where that begins."""
+    places: dict[str, int] = {}  # line without its numbers -> where it is known; most lines repeat a form
     for at, line in enumerate(lines):
         head = line[: 2 * _LONGEST]
-        if any(pattern.match(head.lstrip()) for pattern in known):
-            continue
-        starts = [match.start() for pattern in known if (match := pattern.search(head))]
-        if starts and 0 < min(starts) <= _LONGEST and _SIGN.search(head[: min(starts)]):
-            yield at, min(starts)
+        shape = _NUMBERS.sub(_zeros, head)
+        if shape not in places:
+            begins = any(pattern.match(head.lstrip()) for pattern in known)
+            starts = [] if begins else [m.start() for pattern in known if (m := pattern.search(head))]
+            places[shape] = min(starts, default=0)
+        if 0 < (start := places[shape]) <= _LONGEST and _SIGN.search(head[:start]):
+            yield at, start
+
+
+def _zeros(number: re.Match[str]) -> str:
+    return "0" * len(number[0])
 
 
 def _form(prefix: str) -> str:
