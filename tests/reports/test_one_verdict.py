@@ -116,7 +116,7 @@ STATES = {
         ),
         Verdict.PASS,
     ),
-    "a GPU without peers": State(lambda: measured(HOST, machine=without_peers()), Verdict.WARN),
+    "a GPU without peers": State(lambda: measured(HOST, machine=without_peers()), Verdict.FAIL),
     "some unknown": State(lambda: measured(HOST, "device_to_device_sm_scaling"), Verdict.PASS),
     "interrupted": State(interrupted, Verdict.INTERRUPTED),
     "unverified": State(lambda: measured(PAIRS, verify=False), Verdict.WARN, "data not verified"),

@@ -124,10 +124,11 @@ ALONE = {3: {*range(8)}} | {i: {3} for i in range(8) if i != 3}
 def test_a_gpu_without_peers_is_named() -> None:
     document = wirespeed.run(machine=peers_of(ALONE), tier="quick")
     check = judge(document)
-    assert check.verdict is Verdict.WARN
-    text = "gpu3 has no peers, other GPUs of the model have 6 peers; 246 values are missing"
+    assert check.verdict is Verdict.FAIL
+    text = "no peer access between GPUs that NVLinks join: gpu3 with all others"
     assert overview(document, check).sentence == text
-    assert [absent.where for absent in check.missing] == [("gpu3",)]
+    odd_one = "gpu3 has no peers, other GPUs of the model have 6 peers; 246 values are missing"
+    assert [str(absent) for absent in check.missing] == [text, odd_one]
 
 
 @pytest.mark.parametrize(
