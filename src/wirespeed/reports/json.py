@@ -55,7 +55,8 @@ def _unreadable(file: Unreadable) -> dict[str, Any]:
         "host": "", "machine": "", "started": "", "simulated": False, "sentence": "", "remedy": "",
         "cells": {}, "testcases": {}, "values": [], "places": [], "wrong": [], "doubts": [],
         "uncovered": [], "missing": [], "defects": [],
-        "data": "", "left_out": {}, "baseline": None, "lacking": [], "causes": [], "slow": 0, "unexplained": 0, "gates": [],
+        "data": "", "left_out": {}, "baseline": None, "lacking": [],
+        "causes": [], "slow": 0, "unexplained": 0, "gates": [],
     }  # fmt: skip
     return {"file": file.file, "verdict": UNREADABLE, "error": file.why, **nothing}
 
