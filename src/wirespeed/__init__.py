@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from .judging.block_map import BlockMap as BlockMap
     from .judging.diagnosis import diagnose as diagnose
     from .judging.judge import gates as gates
-    from .judging.judge import judge as judge
+    from .judging.judged import judge as judge
     from .options import RunOptions as RunOptions
     from .reports import render as render
     from .results.baseline import make
@@ -89,7 +89,7 @@ _HOME = {
     "BlockMap": "judging.block_map",
     "diagnose": "judging.diagnosis",
     "gates": "judging.judge",
-    "judge": "judging.judge",
+    "judge": "judging.judged",
     "RunOptions": "options",
     "render": "reports",
     "baseline": "results.baseline:make",

@@ -98,6 +98,8 @@ class Cause:
         collectives: Whether it slows only collectives down.
         shows: What the command shows then, for people; empty if that is plain.
         between: Yields what speaks for it in the facts of several hosts together, each with a host.
+        setting: Whether the user, another process or the configuration of the host causes it, so that slow
+            values are no failure of the hardware.
     """
 
     name: str
@@ -110,6 +112,7 @@ class Cause:
     collectives: bool = False
     shows: str = ""
     between: Callable[[Facts], Iterator[Sign]] | None = None
+    setting: bool = False
 
     def __repr__(self) -> str:
         return brief(f"Cause {self.name}: {self.title}")

@@ -125,27 +125,10 @@ def judge(
     ignore_busy: bool = False,
     expected: Inventory | None = None,
 ) -> Check:
-    """Judge every cell of a Document, and find the likely causes of low values.
+    """The verdicts on a run by its values, as ``judged.judge``, which also asks what causes low ones.
 
-    A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
-    which can only tighten the range; a latency only with its baseline. What the user expects of a value
-    replaces its expected range. If several transfers share a memory of unknown capacity, the rate that the
-    CPUs reached in the same run replaces the capacity.
-
-    Args:
-        document: The run to judge.
-        overrides: Accepted deviations.
-        baseline: Values of good machines of the same model.
-        tolerance: A value fails if it is below its baseline by more than this fraction.
-        ignore_busy: Whether to judge cells of devices that another process used, too.
-        expected: What each host of the machine should have.
-
-    Returns:
-        The verdicts, culprits and possible causes.
-
-    Raises:
-        UsageError: If an override matches no cell, or the baseline is for a different kind of machine or has
-            no value that the run has; if the run knows nothing of what is expected.
+    If several transfers share a memory of unknown capacity, the rate that the CPUs reached in the same run
+    replaces the capacity.
     """
     if document.qualification:
         if overrides or baseline:
