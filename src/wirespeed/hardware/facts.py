@@ -37,6 +37,8 @@ class Known(StrEnum):
     CPU_DESIGN = "vendor, family and model of the CPU"
     MODULES = "memory modules"
     MEMORY_CHANNELS = "memory channels in use"
+    MEMORY_LIMIT = "memory limit of the control group"
+    BOARD = "board"
     # Of a NUMA node.
     MEMORY_RATE = "line rate of the memory"
     MEMORY_RATE_MOST = "highest possible line rate of the memory"
@@ -75,6 +77,12 @@ class Known(StrEnum):
     PCIE_GENERATION_POSSIBLE = "possible PCIe generation"
     PCIE_GENERATION_OF_GPU = "PCIe generation of the GPU"
     PCIE_NARROWEST = "narrowest PCIe link"
+    # If a link above a device supports less than the device: the address of its lower end, what both of its
+    # ends support, and what the device supports.
+    PCIE_LIMITING = "slowest PCIe link by design"
+    PCIE_LIMITING_KIND = "kind of the slowest PCIe link"
+    PCIE_LIMITING_RATE = "rate of the slowest PCIe link"
+    PCIE_KIND = "PCIe link of the device itself"
     AER = "PCIe errors that were not corrected"
     AER_CORRECTED = "corrected PCIe errors"
     BAR1 = "size of BAR1"
@@ -112,6 +120,7 @@ class Known(StrEnum):
     NIC_CARD = "card of the NIC"  #: hashed; all endpoints of a card have the same
     NIC_FIRMWARE = "firmware of the NIC"
     PCIE_GENERATION = "PCIe generation"
+    DRIVE_ADDRESS = "PCI address of the drive"  #: of an NVMe drive, which also has the PCIe width
     # Of a port of a NIC: it is the NIC if that has only one, else NIC:PORT.
     PORT_STATE = "state of the port"
     PORT_PHYSICAL = "physical state of the port"
@@ -126,6 +135,7 @@ class Known(StrEnum):
     PORT_USED = "use of the port by the run"
     PORT_MTU = "MTU of the port"
     PORT_GIDS = "types of the GIDs of the port"  #: ``3: RoCE v2``
+    PORT_GIDS_IN_USE = "number of GIDs of the port"
     # Of a network interface by which nodes reach each other.
     INTERFACE_KIND = "kind of the network interface"
     INTERFACE_SPEED = "speed of the network interface"
@@ -136,6 +146,7 @@ class Known(StrEnum):
     # Of a GPU on the PCI bus, by its address; it also has a NUMA node and a PCIe switch. Of a slot.
     PCI_DRIVER = "driver of the PCI device"
     PCI_MODEL = "ID of the PCI device"
+    PCI_VENDOR = "vendor of the GPU"  #: of GPUs and accelerators of others than NVIDIA
     DEVICE_FILE = "device file"
     SLOT = "slot"
     # Of a GPU, while it was measured.
@@ -188,6 +199,8 @@ ABSENT, EXCLUDED = "absent", "excluded"
 #: Largest number that a fact may have; an unlimited quantity is a text.
 _LARGEST = 1e18
 UNLIMITED = "unlimited"
+#: Hypervisor of the Windows Subsystem for Linux.
+WSL = "WSL2"
 
 
 #: Value of a fact; None if it cannot be read.

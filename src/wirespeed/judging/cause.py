@@ -27,6 +27,7 @@ class Weight(StrEnum):
 
     DEFECT = "defect"  #: wrong on any machine: reported even if nothing is slow
     BUSY = "busy"  #: another process uses a device: no defect, but reported, too
+    NOTE = "note"  #: no defect, or not measured here, but worth knowing: reported, and changes no verdict
     CONDITION = "condition"  #: common on good machines: reported if it may explain slow cells
 
 
@@ -45,12 +46,14 @@ class Sign:
         text: What was found, as a sentence without a full stop.
         weight: Whether it is a defect on its own; None for the weight of the cause.
         host: Host that it is about; empty for the host of the first process.
+        at: PCI address for the command that confirms it; empty for that of the device.
     """
 
     device: str
     text: str
     weight: Weight | None = None
     host: str = ""
+    at: str = ""
 
 
 def devices_at(machine: Machine, place: str, hosts: Collection[str]) -> set[tuple[str, str]]:
@@ -72,9 +75,7 @@ def speaking(
     """
     local = devices_at(machine, place, hosts)
     of_hosts = {(host, "") for host, _ in local}
-    about = [
-        sign for sign in signs if (sign.host, sign.device) in local | of_hosts or not (place or sign.device)
-    ]
+    about = [sign for sign in signs if (sign.host, sign.device) in local | of_hosts or sign.device == place]
     is_partial = of_all and all(sign.device for sign in about)
     return [] if is_partial and not local <= {(sign.host, sign.device) for sign in about} else about
 
@@ -193,6 +194,8 @@ _ACTIVE, _INFINIBAND = "ACTIVE", "InfiniBand"
 _CONNECTED = {"INIT", "ARMED", "ACTIVE_DEFER", "LinkUp", "PortConfigurationTraining", "LinkErrorRecovery"}
 #: Errors of a port during a run that are no defect: a crowded network loses some packets.
 _FEW = 100
+#: Errors of a port since its driver was loaded that need no note: some per day of a month.
+_FEW_BEFORE = 1000
 #: Number of NICs that are named in the evidence of errors.
 _WORST = 3
 
@@ -260,9 +263,10 @@ def errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
         texts = [f"{port}: {_kinds(facts, name, port, counts[port])}" for port in worst[:_WORST]]
         if more := worst[_WORST:]:
             texts.append(f"{many(len(more), 'other port')} with up to {counts[more[0]]:.0f} errors each")
+        during = name is Known.PORT_RETRIED
         if texts:
-            many_now = name is Known.PORT_RETRIED and counts[worst[0]] > _FEW
-            weight = Weight.DEFECT if many_now else Weight.CONDITION
+            often = counts[worst[0]] > (_FEW if during else _FEW_BEFORE)
+            weight = (Weight.DEFECT if during else Weight.NOTE) if often else Weight.CONDITION
             yield Sign("", f"{'; '.join(texts)} {when} the run", weight)
             return
 
@@ -278,7 +282,7 @@ def pcie(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for now, possible, at, prefix, weight in (
         (Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE, Known.PCIE_NARROWEST, "x", Weight.DEFECT),
         (Known.PCIE_GENERATION, Known.PCIE_GENERATION_POSSIBLE, Known.NIC_ADDRESS, "generation ",
-         Weight.CONDITION),
+         Weight.NOTE),
     ):  # fmt: skip
         by_text: dict[str, list[str]] = defaultdict(list)
         for nic in _nics(facts):

@@ -9,15 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
-from ..hardware.facts import FABRIC_READY, NO_HUGE_PAGES, OFF, ON, Facts, Known
+from ..hardware.facts import FABRIC_READY, NO_HUGE_PAGES, OFF, ON, WSL, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..statistics import grouped
 from ..tables import IDLE
 from ..units import GIB, MIB, format_size, many
 from . import cause as nic_evidence
+from . import host_notes
 from .cause import Cause, Evidence, Sign, Weight
 
+_DEFECT, _BUSY, _NOTE, _CONDITION = Weight
 _PCIE = frozenset({LinkKind.PCIE, LinkKind.C2C})
 _NVLINK = frozenset({LinkKind.NVLINK})
 _MEMORY = frozenset({LinkKind.MEMORY})
@@ -29,8 +31,8 @@ _ALL = frozenset(LinkKind)
 _SHM_BYTES, _MEMLOCK_BYTES = 512 * MIB, 8 * MIB
 #: A limit or clock that is lower than usual by less than this fraction is not reported as lowered.
 _USUAL = 0.99
-#: CPUs and GPUs that are busier than this are in use, in percent; corrected errors of memory and PCIe happen.
-_BUSY_PERCENT, _PRESSURE_PERCENT, _CORRECTED = 5, 10, 1000
+#: CPUs and GPUs that are busier than this are in use, in percent.
+_BUSY_PERCENT, _PRESSURE_PERCENT = 5, 10
 #: Throttling for a smaller share of the time than this is not a defect, in percent.
 _THROTTLED_PERCENT = 10
 #: Number of PCIe replays during a run that is not a defect. Source: DCGM's default of max_pcie_replays.
@@ -52,8 +54,9 @@ def _acs(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def _iommu(machine: Machine, facts: Facts) -> Iterator[Sign]:
     types = [domain for domain in facts.several(Known.IOMMU) if domain.startswith("DMA")]
-    if types and len(machine.gpus) > 1:
-        yield Sign("", f"domains of type {', '.join(types)}")
+    text, to_nics = f"domains of type {', '.join(types)}", host_notes.nics_and_gpus(machine, facts)
+    if types and (to_nics or len(machine.gpus) > 1):
+        yield Sign("", f"{text}, also between NICs and GPUs" if to_nics else text, _NOTE if to_nics else None)
 
 
 def _no_peers(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -125,6 +128,7 @@ def _memlock(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _width(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    shared = set[str]()
     for gpu in machine.gpus:
         for now, possible, at, when in (
             (Known.PCIE_WIDTH_LOADED, Known.PCIE_WIDTH_LOADED_POSSIBLE, Known.PCIE_LOADED, " during copies"),
@@ -133,8 +137,11 @@ def _width(machine: Machine, facts: Facts) -> Iterator[Sign]:
             lanes, most = facts.number(now, gpu.name), facts.number(possible, gpu.name)
             if lanes and most and lanes < most:
                 where = facts.text(at, gpu.name)
-                whose = "both ends support" if when else "the GPU supports"
-                yield Sign(gpu.name, f"the link of {where} runs at x{lanes:.0f}{when}, {whose} x{most:.0f}")
+                place = host_notes.place_of(machine, gpu.name, where)
+                text = f"the link of {where} runs at x{lanes:.0f}{when}, both ends support x{most:.0f}"
+                if place not in shared:
+                    yield Sign(place, text)
+                shared.add(place)
                 break
 
 
@@ -163,9 +170,10 @@ def _pcie_errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
             weight = Weight.DEFECT if failed or retried > _RETRIED else Weight.CONDITION
             text = f"{failed:.0f} uncorrected and {retried:.0f} corrected errors during the run"
             yield Sign(gpu.name, text, weight)
-        elif count or corrected > _CORRECTED:
+        elif count or corrected > host_notes.CORRECTED:
             text = f"{many(int(count), 'error')} that were not corrected, {corrected:.0f} corrected"
             yield Sign(gpu.name, text)
+    yield from host_notes.errors_of_links(machine, facts)
 
 
 def _nvlinks(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -248,6 +256,7 @@ def _confined(machine: Machine, facts: Facts) -> Iterator[Sign]:
     quota, cpus = facts.number(Known.CPU_QUOTA), facts.number(Known.CPUS)
     if quota and cpus and quota < cpus:
         yield Sign("", f"a quota of {quota:g} CPUs")
+    yield from host_notes.apart(machine, facts)
 
 
 def _split_sockets(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -327,7 +336,7 @@ def _mode(name: Known) -> Evidence:
 
 
 def _virtual(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    if machine.gpus and (name := facts.text(Known.HYPERVISOR)) not in ("", OFF):
+    if machine.gpus and (name := facts.text(Known.HYPERVISOR)) not in ("", OFF, WSL):
         yield Sign("", "a hypervisor is present" + (f" ({name})" if name != ON else ""))
 
 
@@ -338,13 +347,21 @@ def _peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
     network = facts.text(Known.NCCL_NETWORK)
     if facts.text(Known.NCCL_GDR) == OFF and not network.endswith("/Socket"):
         found.append(f"NCCL used {network} between the hosts without GPUDirect RDMA")
-    if facts.host or len({rank.host for rank in machine.ranks}) > 1:
-        if machine.gpus and facts.text(Known.PEERMEM) == OFF:
-            found.append("the module nvidia_peermem is not loaded")
-        if facts.text(Known.RDMA_FILES) == OFF:
-            found.append("RDMA devices exist, but not /dev/infiniband/uverbs*")
+    of_job = facts.host or len({rank.host for rank in machine.ranks}) > 1
+    if of_job and machine.gpus and facts.text(Known.PEERMEM) == OFF:
+        found.append("the module nvidia_peermem is not loaded")
     if found:
         yield Sign("", "; ".join(found))
+
+
+def _far(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    yield from nic_evidence.far(machine, facts)
+    yield from host_notes.far_nics(machine, facts)
+
+
+def _selection(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    yield from nic_evidence.selection(machine, facts)
+    yield from host_notes.loopback(facts.several(Known.NCCL_VARIABLES))
 
 
 def _nothing(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -352,7 +369,6 @@ def _nothing(machine: Machine, facts: Facts) -> Iterator[Sign]:
     yield from ()
 
 
-_DEFECT, _BUSY, _CONDITION = Weight.DEFECT, Weight.BUSY, Weight.CONDITION
 #: All causes; of equally likely ones, the first is named first. Sources are in docs/doctor.md.
 CAUSES = (
     Cause("fabric", "the NVLink fabric is not healthy", _DEFECT, _ALL, _fabric,
@@ -394,12 +410,40 @@ CAUSES = (
     Cause("nic-pcie", "the PCIe link of a NIC runs at reduced width", _DEFECT, _NETWORK, nic_evidence.pcie,
           "sudo lspci -vv{pci} | grep LnkSta:",
           "reseat the card or riser; check the bifurcation in the BIOS"),
+    Cause("nic-lanes", "endpoints of one NIC have different numbers of lanes", _DEFECT, _NETWORK,
+          host_notes.unequal_endpoints, "sudo lspci -vv{pci} | grep LnkSta:",
+          "update the firmware of the system (BIOS), which divides the lanes; then reseat the card"),
+    Cause("drive-pcie", "the PCIe link of an NVMe drive is slower than both of its ends support", _DEFECT,
+          frozenset(), host_notes.drives, "sudo lspci -vv{pci} | grep -e LnkCap: -e LnkSta:",
+          "reseat the drive, its adapter or cable; check bifurcation and speed of the slot in the BIOS"),
     Cause("plugin-missing", "NCCL has no network plug-in for EFA", _DEFECT, _NETWORK, nic_evidence.plugin,
           "ldconfig -p | grep libnccl-net; echo $LD_LIBRARY_PATH",
           "install aws-ofi-nccl, or add its folder to LD_LIBRARY_PATH", True, setting=True),
     Cause("link-lost", "a network interface lost its link during the run", _DEFECT, _NETWORK,
           nic_evidence.lost_links, "dmesg | grep -i link; cat /sys/class/net/NAME/carrier_down_count",
           "check or replace the cable, and check the switch port"),
+    Cause("slot", "a slot or switch offers less than the device supports", _NOTE, frozenset(),
+          host_notes.slots,
+          "sudo lspci -vv{pci} | grep -e LnkCap: -e LnkSta:",
+          "none required: expected rates include it; the manual of the board names faster slots"),
+    Cause("wsl", "this is the Windows Subsystem for Linux", _NOTE, _ALL, host_notes.wsl, "uname -r",
+          "measure on Linux without Windows below it", setting=True),
+    Cause("empty-channels", "memory channels are empty", _NOTE, _MEMORY, host_notes.empty_channels,
+          "sudo dmidecode -t 17", "fill all channels equally; a module that is missing here may have failed"),
+    Cause("rdma-files", "programs cannot use RDMA", _NOTE, _NETWORK, host_notes.no_device_files,
+          "ls /dev/infiniband", "load ib_uverbs; containers: docker run --device=/dev/infiniband, "
+          "or a device plugin of Kubernetes", setting=True),
+    Cause("nic-isolated", "traffic between NICs and GPUs does not take the shortest way", _NOTE, _NETWORK,
+          host_notes.redirected, "sudo lspci -vvv{pci} | grep ACSCtl",
+          "bare metal: disable ACS on the bridges between NIC and GPU; virtual machine: keep it, and use ATS",
+          setting=True),
+    Cause("nic-no-gid", "RoCE ports have no GID", _NOTE, _NETWORK, host_notes.without_gid,
+          "grep . /sys/class/infiniband/*/ports/*/gids/0; ip -br address",
+          "give the interface an address; containers: use the network namespace of the host, or move the "
+          "interface into that of the container", setting=True),
+    Cause("nic-slower", "a port is slower than others of its model", _NOTE, _NETWORK, host_notes.slower_ports,
+          "grep . /sys/class/infiniband/*/ports/*/rate", "check cable, transceiver and port of the switch; "
+          "expected if these ports are for another network"),
     Cause("confined", "this process may not use all CPUs or NUMA nodes", _CONDITION, _HOST, _confined,
           "grep allowed_list /proc/self/status", "use the CPUs and memory next to the GPU: numactl, cpuset",
           setting=True),
@@ -411,7 +455,7 @@ CAUSES = (
           "sudo lspci -vvv | grep ACSCtl", "bare metal: disable ACS on the bridges between the GPUs; "
           "virtual machine: keep it, and use ATS",
           shows="ReqRedir+ or CmpltRedir+: it redirects", setting=True),
-    Cause("iommu", "the IOMMU translates the addresses of GPUs", _CONDITION, _PCIE, _iommu,
+    Cause("iommu", "the IOMMU translates the addresses of GPUs", _CONDITION, _PCIE | _NETWORK, _iommu,
           "cat /sys/kernel/iommu_groups/*/type", "bare metal: boot with iommu=pt",
           shows="DMA or DMA-FQ: it translates; identity: it does not", setting=True),
     Cause("no-peers", "GPUs have no access to each other", _CONDITION, _PCIE | _NVLINK, _no_peers,
@@ -458,7 +502,7 @@ CAUSES = (
           "ls -l /sys/class/infiniband; ibdev2netdev",
           "name all endpoints of the port: NCCL_IB_HCA=NIC,NIC, and give each an address", setting=True),
     Cause("nic-selection", "NCCL is set to use other ports or GIDs than it should", _CONDITION, _NETWORK,
-          nic_evidence.selection,
+          _selection,
           "env | grep NCCL_IB_; grep . /sys/class/infiniband/*/ports/*/gid_attrs/types/*",
           "remove NCCL_IB_HCA and NCCL_IB_GID_INDEX, or name all active ports and a GID of RoCE v2",
           setting=True),
@@ -471,7 +515,7 @@ CAUSES = (
     Cause("nic-detour", "a bridge or VPN carries data between nodes", _CONDITION, _NETWORK,
           nic_evidence.detour, "ip -d link; ip route get ADDRESS",
           "use the address of the fast interface: MASTER_ADDR, NCCL_SOCKET_IFNAME", setting=True),
-    Cause("nic-numa", "a NIC is far from the GPUs", _CONDITION, _NETWORK, nic_evidence.far,
+    Cause("nic-numa", "a NIC is far from the GPUs", _NOTE, _NETWORK, _far,
           "cat /sys/class/infiniband/*/device/numa_node; nvidia-smi topo -m",
           "use the slot next to the GPUs; if the node is unknown, check the BIOS (ACPI proximity domains)"),
     Cause("node-settings", "the two nodes differ", _CONDITION, _NETWORK, _nothing,

@@ -89,7 +89,9 @@ class Finding:
         """How sure it is, for people."""
         if self.likely:
             return "likely cause"
-        return "possible cause" if self.is_explaining else "also found"
+        if self.is_explaining:
+            return "possible cause"
+        return "note" if self.weight is Weight.NOTE else "also found"
 
     @property
     def is_explaining(self) -> bool:
@@ -242,7 +244,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
             elif cells or weight is not Weight.CONDITION:
-                commands = _commands(document.machine, sign.device, cause)
+                commands = _commands(document.machine, sign.at or sign.device, cause)
                 possible.append(
                     Finding(
                         cause, sign.device, sign.text, len(cells), weight=weight, host=sign.host,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .gates import GateSet
     from .judge import Check
     from .overview import Overview
-    from .verdict import Judgement, Verdict
+    from .verdict import Judgement
 
 
 @dataclass(frozen=True)
@@ -175,19 +175,6 @@ class Judged:
         from .overview import overview
 
         return overview(self.document, self.check, self.diagnosis)
-
-    @property
-    def concluded(self) -> Verdict:
-        """The verdict of a diagnosis: that of the run; if nothing was measured, that of the facts.
-
-        The few facts of an imported log are no reason for a pass.
-        """
-        from .verdict import Verdict
-
-        document, verdict = self.document, self.check.verdict
-        is_of_facts = not document.testcases and not document.imported
-        judges_facts = is_of_facts and self.diagnosis.has_facts and not self.diagnosis.findings
-        return Verdict.PASS if judges_facts and not verdict.is_bad else verdict
 
     @cached_property
     def judgements(self) -> Mapping[Key, Judgement]:

@@ -188,7 +188,7 @@ def facts_of(
             for name, value, unit in (
                 (Known.NIC_DRIVER, "mlx5_core", ""), (Known.NIC_CARD, f"card{rail}", ""),
                 (Known.NIC_ADDRESS, f"{endpoint:04x}:{rail + 1:02x}:00.0", ""),
-                (Known.NIC_FIRMWARE, "28.45.4028", ""), (Known.NUMA_NODE, "0", ""),
+                (Known.NIC_FIRMWARE, "28.45.4028", ""), (Known.NUMA_NODE, f"{2 * rail // rails}", ""),
                 (Known.PCIE_WIDTH, nic.lanes, ""), (Known.PCIE_WIDTH_POSSIBLE, nic.lanes, ""),
                 (Known.PCIE_GENERATION, nic.generation, ""),
                 (Known.PCIE_GENERATION_POSSIBLE, nic.generation, ""),

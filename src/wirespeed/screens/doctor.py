@@ -34,6 +34,8 @@ from .descriptions import HELP, linked
 
 #: Maximum number of testcases whose names are shown.
 _MOST_NAMED = 8
+#: How lines about what is missing begin, if it is not sure that it is.
+_LEADS = {Verdict.WARN: "warning", Verdict.WAIVED: "note"}
 
 
 def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
@@ -47,13 +49,12 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     document, check, diagnosis = judged.document, judged.check, judged.diagnosis
     parts: list[RenderableType] = [heading(document)]
     parts += [
-        Text(f"{'note' if absence.verdict is Verdict.WAIVED else 'missing'}: {absence}", "bold")
-        for absence in check.missing
+        Text(f"{_LEADS.get(absence.verdict, 'missing')}: {absence}", "bold") for absence in check.missing
     ]
-    parts += warnings(explanations(document), style)
+    parts += warnings(explanations(document, lacking=()), style)
     if document.testcases:
         parts += _measured(document, steps)
-    verdict = judged.concluded
+    verdict = check.verdict
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
     parts += [Text(f"slow: {culprit_text(culprit)}") for culprit in check.culprits]
@@ -118,9 +119,9 @@ def _closing(judged: Judged) -> str:
     if diagnosis.slow:
         return "every slow value has a possible cause; fix the cause and run again"
     count = len(diagnosis.findings) + sum(absence.verdict is not Verdict.WAIVED for absence in check.missing)
-    seen = many(count, "finding") if count else "nothing found"
     if not document.testcases:
-        return seen
+        return many(count, "finding") if count else "the readings show no defect; this is not a pass"
+    seen = many(count, "finding") if count else "nothing found"
     any_judged = any(judgement.verdict.is_judged for judgement in check.judgements)
     return f"{seen}; {'nothing is slow' if any_judged else 'no value could be judged'}"
 

@@ -79,36 +79,15 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
     yield _fact(Known.NUMA_NODE, "unknown" if node.startswith("-") else node or None, device=gpu.name)
     group = device / "iommu_group"
     yield _fact(Known.IOMMU_GROUP, group.resolve().name if group.exists() else OFF, device=gpu.name)
-    yield from _of_bridges(gpu.name, pci.ports(device)[1:])
+    yield from pci.facts_of_bridges(device, gpu.name)
     hops = pci.hops(device)
     if hops and all(hop.is_credible for hop in hops):
-        narrowest = pci.narrowest(hops)
-        own = hops[0].below
-        yield _fact(Known.PCIE_WIDTH, narrowest.width_now or None, device=gpu.name)
-        yield _fact(Known.PCIE_WIDTH_POSSIBLE, own.width or None, device=gpu.name)
-        yield _fact(Known.PCIE_NARROWEST, narrowest.below.address, device=gpu.name)
         yield _fact(
             Known.PCIE_GENERATION_POSSIBLE, min(hop.generation for hop in hops) or None, device=gpu.name
         )
-        yield _fact(Known.PCIE_GENERATION_OF_GPU, own.generation or None, device=gpu.name)
+        yield _fact(Known.PCIE_GENERATION_OF_GPU, hops[0].below.generation or None, device=gpu.name)
         yield _fact(Known.SWITCH, hops[1].below.address if len(hops) > 1 else "none", device=gpu.name)
-    for name, count in zip((Known.AER, Known.AER_CORRECTED), pci.errors(device), strict=True):
-        yield Fact.of(name, count, device=gpu.name)
-
-
-def _of_bridges(name: str, bridges: Sequence[TreePath]) -> Iterator[Fact]:
-    """Yield what isolates a GPU from others: its bridges, their IOMMU groups, and their ACS."""
-    yield Fact(Known.BRIDGES, tuple(bridge.name for bridge in bridges), device=name)
-    groups = (bridge / "iommu_group" for bridge in bridges)
-    yield Fact(
-        Known.BRIDGE_GROUPS, tuple(g.resolve().name if g.exists() else OFF for g in groups), device=name
-    )
-    redirects = {bridge.name: pci.redirects(bridge) for bridge in bridges}
-    if None in redirects.values():
-        yield Fact(Known.ACS_REDIRECTS, device=name, reason=pci.ROOT_ONLY)
-    else:
-        found = tuple(address for address, redirecting in redirects.items() if redirecting)
-        yield Fact(Known.ACS_REDIRECTS, found, device=name)
+    yield from pci.facts_of_links(device, gpu.name, sleeps=True)
 
 
 #: Fact of a pair -> NVML_P2P_CAPS_INDEX_* in nvml.h.
