@@ -95,6 +95,7 @@ SIGNS = {
     "confidential": (Fact(Known.CONFIDENTIAL, ON, "", "gpu3"), "gpu3"),
     "mig": (Fact(Known.MIG, ON, "", "gpu3"), "gpu3"),
     "bar1": (Fact(Known.BAR1, 2.0**28, "B", "gpu3"), "gpu3"),
+    "bar1-largest": (Fact(Known.BAR1, 2.0**35, "B", "gpu3"), "gpu3"),
     "nodes-per-socket": (Fact(Known.NODES_PER_SOCKET, 4), ""),
     "whole-sockets": (Fact(Known.SWITCH, "none", "", "gpu3"), ""),
     "link-lost": (Fact(Known.INTERFACE_LOST, 1, "", "eth0"), ""),

@@ -33,6 +33,8 @@ _SHM_BYTES, _MEMLOCK_BYTES = 512 * MIB, 8 * MIB
 _USUAL = 0.99
 #: CPUs and GPUs that are busier than this are in use, in percent.
 _BUSY_PERCENT, _PRESSURE_PERCENT = 5, 10
+#: Size of BAR1 of GPUs of NVIDIA without Resizable BAR, in bytes.
+_USUAL_BAR = 256 * MIB
 #: Throttling for a smaller share of the time than this is not a defect, in percent.
 _THROTTLED_PERCENT = 10
 #: Number of PCIe replays during a run that is not a defect. Source: DCGM's default of max_pcie_replays.
@@ -290,8 +292,25 @@ def _balancing(machine: Machine, facts: Facts) -> Iterator[Sign]:
 def _bar1(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         bar, memory = (facts.number(name, gpu.name) for name in (Known.BAR1, Known.MEMORY))
-        if bar and memory and bar < memory:
+        if bar and memory and bar < memory and not _is_largest(facts, gpu.name, bar):
             yield Sign(gpu.name, f"BAR1 has {format_size(int(bar))}, the memory {format_size(int(memory))}")
+
+
+def _is_largest(facts: Facts, gpu: str, bar: float) -> bool:
+    """Whether no setting can make a BAR1 larger: the firmware of the GPU supports no larger one.
+
+    One that is larger than without Resizable BAR has the size that the firmware supports.
+    """
+    most = facts.number(Known.BAR1_MOST, gpu)
+    return bar >= most if most else bar > _USUAL_BAR
+
+
+def _bar1_largest(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    for gpu in machine.gpus:
+        bar, memory = (facts.number(name, gpu.name) for name in (Known.BAR1, Known.MEMORY))
+        if bar and memory and bar < memory and _is_largest(facts, gpu.name, bar):
+            sizes = f"BAR1 has {format_size(int(bar))}, the memory {format_size(int(memory))}"
+            yield Sign(gpu.name, f"{sizes}; the GPU supports no larger one")
 
 
 def _busy(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -399,7 +418,8 @@ CAUSES = (
     Cause("driver", "driver and library differ", _DEFECT, _ALL, _drivers, "cat /proc/driver/nvidia/version",
           "restart, or install matching versions; containers get the library from the host"),
     Cause("pcie-errors", "a PCIe link has errors", _DEFECT, _PCIE, _pcie_errors,
-          "sudo lspci -vv{pci}; dmesg | grep AER", "reseat the card, riser or cable"),
+          "sudo lspci -vv{pci}; dmesg | grep AER",
+          "reseat the card, riser or cable; if errors stay, lower the generation of the slot in the BIOS"),
     Cause("nvlink-errors", "NVLinks have errors", _CONDITION, _NVLINK, _nvlink_errors,
           "nvidia-smi nvlink -e{gpu}",
           "measure again and compare the counters; replace the module if they rise"),
@@ -480,6 +500,10 @@ CAUSES = (
     Cause("bar1", "BAR1 is smaller than the memory", _CONDITION, _PCIE, _bar1,
           "nvidia-smi -q{gpu} -d MEMORY", "enable Above 4G Decoding and Resizable BAR in the BIOS",
           shows="the total of BAR1 is below that of FB", setting=True),
+    Cause("bar1-largest", "BAR1 is smaller than the memory, and no setting can enlarge it", _CONDITION, _PCIE,
+          _bar1_largest, "sudo lspci -vv{pci} | grep -A4 'Resizable BAR'",
+          "update the VBIOS of the card, which sets the largest size; if it is the newest, copy through the "
+          "host (NCCL_P2P_DISABLE=1)"),
     Cause("nodes-per-socket", "sockets are divided into NUMA nodes", _CONDITION, _HOST | _NETWORK,
           _split_sockets, "lscpu | grep NUMA", "compare NPS1 and NPS4 (SNC off and on) in the BIOS",
           setting=True),

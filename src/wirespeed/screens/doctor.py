@@ -155,8 +155,8 @@ def _shown(fact: Fact) -> str:
 
 #: Version of the JSON; it increases if a reader of the older one would misread it.
 VERSION = 1
-#: Maximum number of causes and of commands that are shown; ``verbose`` shows all.
-_CAUSES, _COMMANDS = 2, 4
+#: Maximum number of causes and of the commands of one that are shown; ``verbose`` shows all.
+_CAUSES, _COMMANDS = 2, 8
 
 
 def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> str:
@@ -253,12 +253,12 @@ def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[Rende
         return
     yield _detail("repair  ", finding.repair[0])
     commands = finding.repair[1:]
-    shown = commands if style.verbose else commands[:_COMMANDS]
+    shown = commands if style.verbose or len(commands) <= _COMMANDS else ()
     yield from (_command(f"          {text}") for text in shown)
-    if commands and finding.cause.name == "acs":
+    if shown and finding.cause.name == "acs":
         yield _detail(" " * 8, "(until the next boot; this weakens the isolation between virtual machines)")
-    if len(commands) > len(shown):
-        yield Text(f"            {len(commands) - len(shown)} more lines; -v shows all", "dim")
+    if len(commands) > len(shown):  # part of a repair repairs nothing
+        yield Text(f"            {len(commands)} commands; -v shows them", "dim")
     yield _detail("confirm ", finding.confirm)
 
 
