@@ -152,7 +152,10 @@ class Known(StrEnum):
     PCI_VENDOR = "vendor of the GPU"  #: of GPUs and accelerators of others than NVIDIA
     DEVICE_FILE = "device file"
     SLOT = "slot"
-    # Of a GPU, while it was measured.
+    # Of a GPU, while it was measured: the highest clocks, and the lowest number of its P-state.
+    SM_CLOCK_SEEN = "highest SM clock of the run"
+    MEMORY_CLOCK_SEEN = "highest memory clock of the run"
+    P_STATE_SEEN = "fastest P-state of the run"
     THROTTLED_TIME = "throttled time"
     THROTTLED_BY = "throttled by"
     OBSERVED = "observed time"
@@ -191,6 +194,13 @@ COUNTED = {
     "link recoveries of all NVLinks": Known.NVLINK_FAILED,
     "failed link recoveries of all NVLinks": Known.NVLINK_FAILED,
     "errors of the port": Known.PORT_RETRIED,
+}
+
+#: Reading of a GPU -> what its best value during a run is, and whether the best one is the highest.
+SEEN = {
+    "SM clock": (Known.SM_CLOCK_SEEN, True),
+    "memory clock": (Known.MEMORY_CLOCK_SEEN, True),
+    "P-state": (Known.P_STATE_SEEN, False),
 }
 
 #: Value of a fact that is on or off; of peer access that NVML allows.

@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import permutations
 
 from ..document import Document, TestcaseResult, courses
-from ..hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
+from ..hardware.facts import COUNTED, OFF, ON, SEEN, Fact, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..tables import THROTTLED_BY, Quantity
@@ -135,7 +135,18 @@ _TOO_FAST = 1.2
 
 def facts_of(document: Document) -> Facts:
     """Return the facts of a Document: those that were read, and those of the run."""
-    return Facts((*document.facts, *_increases(document), *_throttled(document)))
+    return Facts((*document.facts, *_increases(document), *_throttled(document), *_best(document)))
+
+
+def _best(document: Document) -> Iterator[Fact]:
+    """Yield the highest clocks and the fastest P-state of each GPU, while or just after it was measured."""
+    for course in courses(document.testcases, SEEN):
+        first = course[0]
+        name, is_highest = SEEN[first.name]
+        values = [reading.value for reading in course if isinstance(reading.value, (int, float))]
+        if len(values) > 1:
+            best = max(values) if is_highest else min(values)
+            yield Fact(name, best, first.unit, first.device, host=first.host)
 
 
 def _increases(document: Document) -> Iterator[Fact]:

@@ -37,6 +37,9 @@ _BUSY_PERCENT, _PRESSURE_PERCENT = 5, 10
 _USUAL_BAR = 256 * MIB
 #: Throttling for a smaller share of the time than this is not a defect, in percent.
 _THROTTLED_PERCENT = 10
+#: Clocks of a GPU under load that are lower than usual by less than this fraction are no sign: GeForce GPUs
+#: compute in P2, at a memory clock that is up to 8% below the highest one.
+_LOW_CLOCK = 0.9
 #: Number of PCIe replays during a run that is not a defect. Source: DCGM's default of max_pcie_replays.
 _RETRIED = 80
 #: Settings of transports between the GPUs of a host.
@@ -231,6 +234,28 @@ def _throttled(machine: Machine, facts: Facts) -> Iterator[Sign]:
         elif share > _THROTTLED_PERCENT:
             reason = facts.text(Known.THROTTLED_BY, gpu.name)
             yield Sign(gpu.name, f"throttled by {reason} for {share:.0f}% of {seconds:.0f} s")
+
+
+def _low_clocks(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """The GPUs that were measured at low clocks, although nothing throttled them."""
+    clocks = {gpu.name: facts.number(Known.SM_CLOCK_SEEN, gpu.name) or 0.0 for gpu in machine.gpus}
+    for gpu in machine.gpus:
+        if (facts.number(Known.THROTTLED_TIME, gpu.name) or 0) > _THROTTLED_PERCENT:
+            continue
+        others = [clocks[other.name] for other in machine.gpus if other.model == gpu.model]
+        memory, most, state = (
+            facts.number(name, gpu.name)
+            for name in (Known.MEMORY_CLOCK_SEEN, Known.MEMORY_CLOCK_POSSIBLE, Known.P_STATE_SEEN)
+        )
+        texts = []
+        if memory and most and memory < most * _LOW_CLOCK:
+            texts.append(f"memory clock at most {memory / 1e6:.0f} of {most / 1e6:.0f} MHz")
+        if 0 < clocks[gpu.name] < max(others) * _LOW_CLOCK:
+            known = f"{clocks[gpu.name] / 1e6:.0f} MHz, others of its model {max(others) / 1e6:.0f}"
+            texts.append(f"SM clock at most {known}")
+        if texts:
+            at = f", P-state P{state:.0f}" if state is not None else ""
+            yield Sign(gpu.name, f"{', '.join(texts)}{at} while it was measured, without a throttle reason")
 
 
 def _lowered(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -487,6 +512,9 @@ CAUSES = (
     Cause("lowered", "limits of power or clocks are lower than usual", _CONDITION, _MEMORY | _NVLINK,
           _lowered, "nvidia-smi -q{gpu} -d POWER,CLOCK",
           "nvidia-smi -pl WATTS; nvidia-smi -rac; nvidia-smi -rmc", setting=True),
+    Cause("low-clocks", "the clocks of the GPU stay low under load", _CONDITION, _MEMORY | _NVLINK | _PCIE,
+          _low_clocks, "nvidia-smi -q{gpu} -d CLOCK,PERFORMANCE",
+          "nvidia-smi -rgc; nvidia-smi -rmc; check the power cables; reset the GPU, or restart the host"),
     Cause("nccl-settings", "settings of NCCL are not its defaults", _CONDITION, _ALL, _nccl,
           "env | grep NCCL_; cat /etc/nccl.conf", "measure without the setting", True, setting=True),
     Cause("nvlinks-inactive", "NVLinks are inactive, as many as on other GPUs", _CONDITION, _NVLINK,

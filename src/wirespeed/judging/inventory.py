@@ -16,7 +16,7 @@ from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..results.baseline import Inventory, InventoryPart, Possession, possessions
 from ..statistics import grouped
-from ..tables import GENERATION, IDLE, RETRAINED, THROTTLED
+from ..tables import GENERATION, IDLE, P_STATE, RETRAINED, THROTTLED
 from ..units import many, some
 from .cause import facts_of
 from .other_ways import odd_devices
@@ -39,7 +39,7 @@ def hardware_changes(result: TestcaseResult, machine: Machine) -> Iterator[str]:
         ]
         first, values = course[0], [reading.value for reading in course]
         of_gpu = first.device in gpus
-        if first.unit or first.name == RETRAINED or not (of_gpu or isinstance(first.value, str)):
+        if first.unit or first.name in (RETRAINED, P_STATE) or not (of_gpu or isinstance(first.value, str)):
             continue
         if first.name == GENERATION and values == sorted(v for v in values if isinstance(v, (int, float))):
             continue  # an idle link wakes up

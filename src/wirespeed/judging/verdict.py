@@ -240,6 +240,25 @@ AT = {
     SuspectKind.PAIR_OF_DEVICES: Advice("check the route between the two", "sudo lspci -tv"),
     SuspectKind.PAIR_OF_NODES: Advice("check the route between the two", "numactl --hardware"),
 }
+#: Models whose memory is that of the host: it has no ECC counters of the GPU.
+_SHARED_MEMORY = ("GB10", "Jetson", "Orin", "Thor")
+_OF_SHARED_MEMORY = Advice(
+    "check the clocks, and what else uses the memory, which CPU and GPU share",
+    "nvidia-smi -q{gpu} -d CLOCK,PERFORMANCE",
+)
+
+
+def advice_at(suspect: Suspect, machine: Machine) -> Advice:
+    """What to do about a suspect, with the command for its place."""
+    advice, places = AT[suspect.kind], {MachineVertices(machine).of(end).device for end in suspect.ends}
+    models = [gpu.model for gpu in machine.gpus if gpu.name in places]
+    if suspect.kind is SuspectKind.GPU_MEMORY and any(
+        set(model.split()) & {*_SHARED_MEMORY} for model in models
+    ):
+        advice = _OF_SHARED_MEMORY
+    return replace(advice, command=at_device(advice.command, machine, *suspect.ends))
+
+
 BUSY = Advice("wait for idle devices, or judge anyway with --ignore-busy", "wirespeed check --wait-idle 5min")
 IDLE = Advice("end the other processes, or wait for idle devices", "wirespeed check --wait-idle 5min")
 LARGER = Advice("measure with larger buffers: without --size, or with more", "wirespeed check --size 512MiB")
