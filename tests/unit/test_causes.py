@@ -92,7 +92,7 @@ SIGNS = {
     "lowered": (Fact(Known.POWER_LIMIT, 300, "W", "gpu3"), "gpu3"),
     "nccl-settings": (Fact(Known.NCCL_VARIABLES, ("NCCL_ALGO=Ring",)), ""),
     "nvlinks-inactive": (Fact(Known.NVLINKS_INACTIVE, 6, "", "gpu3"), "gpu3"),
-    "confidential": (Fact(Known.CONFIDENTIAL, ON, "", "gpu3"), "gpu3"),
+    "confidential": (Fact(Known.CONFIDENTIAL, ON, "", "gpu3"), ""),
     "mig": (Fact(Known.MIG, ON, "", "gpu3"), "gpu3"),
     "bar1": (Fact(Known.BAR1, 2.0**28, "B", "gpu3"), "gpu3"),
     "bar1-largest": (Fact(Known.BAR1, 2.0**35, "B", "gpu3"), "gpu3"),

@@ -14,7 +14,7 @@ from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..statistics import grouped
 from ..tables import IDLE
-from ..units import GIB, MIB, format_size, many
+from ..units import GIB, MIB, format_size, many, some
 from . import cause as nic_evidence
 from . import host_notes
 from .cause import Cause, Evidence, Sign, Weight
@@ -42,6 +42,8 @@ _THROTTLED_PERCENT = 10
 _LOW_CLOCK = 0.9
 #: Number of PCIe replays during a run that is not a defect. Source: DCGM's default of max_pcie_replays.
 _RETRIED = 80
+#: Maximum number of devices that a text names.
+_NAMED = 4
 #: Settings of transports between the GPUs of a host.
 _WITHIN_A_HOST = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 #: Throttle reasons that hold nothing back, or only as the user wants.
@@ -379,6 +381,11 @@ def _mode(name: Known) -> Evidence:
     return evidence
 
 
+def _confidential(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    if gpus := [gpu.name for gpu in machine.gpus if facts.text(Known.CONFIDENTIAL, gpu.name) == ON]:
+        yield Sign("", f"{Known.CONFIDENTIAL} is on ({some(gpus, _NAMED)})")
+
+
 def _virtual(machine: Machine, facts: Facts) -> Iterator[Sign]:
     if machine.gpus and (name := facts.text(Known.HYPERVISOR)) not in ("", OFF, WSL):
         yield Sign("", "a hypervisor is present" + (f" ({name})" if name != ON else ""))
@@ -520,9 +527,11 @@ CAUSES = (
     Cause("nvlinks-inactive", "NVLinks are inactive, as many as on other GPUs", _CONDITION, _NVLINK,
           _nvlinks_everywhere, "nvidia-smi nvlink -s{gpu}",
           "expected for bridged models such as H100 NVL; else reset the GPUs"),
-    Cause("confidential", "the GPUs are in confidential computing mode", _CONDITION, _HOST,
-          _mode(Known.CONFIDENTIAL), "nvidia-smi conf-compute -f",
-          "none: this mode encrypts copies to and from the host", setting=True),
+    Cause("confidential", "the GPUs are in confidential computing mode", _NOTE, _HOST,
+          _confidential, "nvidia-smi conf-compute -f",
+          "the CPU encrypts copies with the host: make them few and large, from pinned memory that CUDA "
+          "allocates (cudaMallocHost), never cudaHostRegister; newer drivers and GPUs encrypt faster",
+          setting=True),
     Cause("mig", "a GPU is divided into instances", _CONDITION, _ALL, _mode(Known.MIG), "nvidia-smi -L",
           "measure without MIG", setting=True),
     Cause("bar1", "BAR1 is smaller than the memory", _CONDITION, _PCIE, _bar1,

@@ -91,7 +91,12 @@ class Finding:
             return "likely cause"
         if self.is_explaining:
             return "possible cause"
-        return "note" if self.weight is Weight.NOTE else "also found"
+        return "note" if self.is_note else "also found"
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it is no defect, and explains no value."""
+        return self.weight is Weight.NOTE and not self.is_explaining
 
     @property
     def is_explaining(self) -> bool:
