@@ -112,6 +112,7 @@ SIGNS = {
     "nic-numa": (Fact(Known.NUMA_NODE, "unknown", "", "mlx5_1"), ""),
     "nic-endpoint": (Fact(Known.PORT_USED, OFF, "", "mlx5_1"), ""),
     "nic-slower": (Fact(Known.PORT_RATE, 100, "Gbit/s", "mlx5_1"), ""),
+    "nic-bond": (Fact(Known.BOND_WITHOUT_LINK, ("eth1",), "", "bond0"), ""),
     "rdma-files": (Fact(Known.RDMA_FILES, OFF), ""),
     "wsl": (Fact(Known.HYPERVISOR, "WSL2"), ""),
     "plugin-missing": (Fact(Known.NIC_DRIVER, "efa", "", "mlx5_1"), ""),

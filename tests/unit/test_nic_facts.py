@@ -380,3 +380,23 @@ def test_interfaces(tmp_path: Path, files: dict[str, str], kind: str, speed: flo
     assert known.text(Known.INTERFACE_KIND, "x") == kind
     assert known.number(Known.INTERFACE_SPEED, "x") == speed
     assert [limit.port for limit in of_tcp(0, known, "x")] == ([12.5e9] if speed else [])
+
+
+def test_a_bond_with_an_interface_that_lost_its_link(tmp_path: Path) -> None:
+    written(tmp_path / "sys/class/net/bond0", {"bonding/slaves": "eth0 eth1", "uevent": "DEVTYPE=bond"})
+    for name, state in (("eth0", "up"), ("eth1", "down")):
+        written(tmp_path / "sys/class/net" / name, {"operstate": state})
+    found = Facts(of_interface("bond0", Tree(tmp_path, {}).root))
+    assert found.several(Known.BOND_WITHOUT_LINK, "bond0") == ("eth1",)
+
+
+def test_ports_that_are_slower_than_those_of_another_node() -> None:
+    (cause,) = (one for one in CAUSES if one.name == "nic-slower")
+    facts = [
+        fact
+        for host, rate in (("a", 400), ("b", 200))
+        for fact in (Fact(Known.PORT_STATE, "ACTIVE", "", "mlx5_0", host=host),
+                     Fact(Known.PORT_RATE, rate, "Gbit/s", "mlx5_0", host=host))
+    ]  # fmt: skip
+    found = [(sign.host, sign.text) for sign in cause.signs(MACHINE, Facts(facts))]
+    assert found == [("b", "200 Gbit/s on b, 400 on a")]

@@ -141,6 +141,7 @@ class Known(StrEnum):
     PORT_GIDS_IN_USE = "number of GIDs of the port"
     # Of a network interface by which nodes reach each other.
     INTERFACE_KIND = "kind of the network interface"
+    BOND_WITHOUT_LINK = "interfaces of the bond without a link"
     INTERFACE_SPEED = "speed of the network interface"
     INTERFACE_MTU = "MTU of the network interface"
     INTERFACE_LOST = "lost links of the network interface during the run"

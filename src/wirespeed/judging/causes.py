@@ -462,6 +462,9 @@ CAUSES = (
     Cause("nic-pcie", "the PCIe link of a NIC runs at reduced width", _DEFECT, _NETWORK, nic_evidence.pcie,
           "sudo lspci -vv{pci} | grep LnkSta:",
           "reseat the card or riser; check the bifurcation in the BIOS"),
+    Cause("nic-bond", "an interface of a bond has no link", _DEFECT, _NETWORK, host_notes.broken_bonds,
+          "grep -e Slave -e Status /proc/net/bonding/*",
+          "check the cable and the switch port of this interface"),
     Cause("nic-lanes", "endpoints of one NIC have different numbers of lanes", _DEFECT, _NETWORK,
           host_notes.unequal_endpoints, "sudo lspci -vv{pci} | grep LnkSta:",
           "update the firmware of the system (BIOS), which divides the lanes; then reseat the card"),
@@ -495,7 +498,7 @@ CAUSES = (
           "interface into that of the container", setting=True),
     Cause("nic-slower", "a port is slower than others of its model", _NOTE, _NETWORK, host_notes.slower_ports,
           "grep . /sys/class/infiniband/*/ports/*/rate", "check cable, transceiver and port of the switch; "
-          "expected if these ports are for another network"),
+          "expected if these ports are for another network", between=host_notes.slower_than_elsewhere),
     Cause("confined", "this process may not use all CPUs or NUMA nodes", _CONDITION, _HOST, _confined,
           "grep allowed_list /proc/self/status", "use the CPUs and memory next to the GPU: numactl, cpuset",
           setting=True),

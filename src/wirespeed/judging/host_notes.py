@@ -156,6 +156,26 @@ def slower_ports(machine: Machine, facts: Facts) -> Iterator[Sign]:
             yield Sign("", f"{some(slower, _NAMED)}: {rate:g} Gbit/s; {some(others, _NAMED)}: {most:g}")
 
 
+def slower_than_elsewhere(facts: Facts) -> Iterator[Sign]:
+    """The hosts whose active ports are all slower than the fastest ones of another host."""
+    fastest = {
+        of_host.host: max((of_host.number(Known.PORT_RATE, port) or 0.0 for port in ports), default=0.0)
+        for of_host in facts.of_each_host if (ports := _active(of_host))
+    }  # fmt: skip
+    most = max(fastest.values(), default=0.0)
+    for host, rate in fastest.items():
+        if 0 < rate < most:
+            there = next(other for other, best in fastest.items() if best == most)
+            yield Sign("", f"{rate:g} Gbit/s on {host or 'this host'}, {most:g} on {there}", host=host)
+
+
+def broken_bonds(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """The bonds of which an interface has no link."""
+    for device in facts.devices():
+        if lost := facts.several(Known.BOND_WITHOUT_LINK, device):
+            yield Sign("", f"{device}: {', '.join(lost)} without a link")
+
+
 def _sibling(facts: Facts, port: str) -> tuple[str, ...]:
     """Equal for ports of the same model and link layer."""
     nic = port.partition(":")[0]

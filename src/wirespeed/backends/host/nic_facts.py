@@ -211,6 +211,11 @@ def of_interface(name: str, root: TreePath = HERE) -> Iterator[Fact]:
     else:
         kind = "physical" if (folder / "device").exists() else "virtual"
     yield Fact(Known.INTERFACE_KIND, kind, device=name)
+    if members := (read(folder / "bonding/slaves") or "").split():
+        states = {member: read(root / "sys/class/net" / member / "operstate") for member in members}
+        yield Fact(
+            Known.BOND_WITHOUT_LINK, tuple(m for m, state in states.items() if state == "down"), device=name
+        )
     speed = number(folder / "speed")
     if kind in ("physical", *_OF_NETWORK) and speed and speed > 0:
         yield Fact(Known.INTERFACE_SPEED, speed / 1e3, "Gbit/s", name)
