@@ -270,12 +270,13 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     return Diagnosis(findings, count, unexplained, unreadable, has_facts, simulated)
 
 
-def excused(document: Document, check: Check) -> Check:
+def excused(document: Document, check: Check, *, ignore_busy: bool = False) -> Check:
     """The verdicts on a run, with warnings instead of failures if only settings cause them.
 
     What the user, another process or the configuration of the host causes is no failure of the hardware. It
     must explain every slow value: by predictions that fit, and readings that speak for it, or because it can
-    slow down its devices by any factor. What failed for other reasons than its rate stays a failure.
+    slow down its devices by any factor. What failed for other reasons than its rate stays a failure, and with
+    ``ignore_busy``, other processes are no excuse.
     """
     failing = {judgement.key for judgement in check.judgements if judgement.verdict.is_failure}
     facts = facts_of(document)
@@ -285,7 +286,10 @@ def excused(document: Document, check: Check) -> Check:
     if not any(next(cause.signs(document.machine, facts), None) for cause in settings):
         return check
     diagnosis = diagnose(document, check)
-    if diagnosis.unexplained or not all(map(_is_setting, (f for f in diagnosis.findings if f.cells))):
+    causes = [finding for finding in diagnosis.findings if finding.cells]
+    if diagnosis.unexplained or not all(map(_is_setting, causes)):
+        return check
+    if ignore_busy and any(finding.cause.weight is Weight.BUSY for finding in causes):
         return check
     judgements = tuple(
         replace(judgement, verdict=Verdict.WARN) if judgement.key in failing else judgement

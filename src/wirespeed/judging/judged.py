@@ -157,7 +157,7 @@ class Judged:
             return check
         from .diagnosis import excused
 
-        return excused(document, check)
+        return excused(document, check, ignore_busy=by.ignore_busy)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
