@@ -21,7 +21,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.hardware.devices import Fault, FaultKind
 from wirespeed.hardware.facts import Fact, Known
-from wirespeed.hardware.topology import Machine
+from wirespeed.hardware.topology import LinkKind, Machine
 from wirespeed.judging.peer_causes import find_peers
 from wirespeed.judging.verdict import Verdict
 from wirespeed.peer_access import Pair, PeerVerdict
@@ -84,11 +84,14 @@ def cases(count: int, seed: int) -> Iterator[Case]:
         every = [(a, b) for a in names for b in names if a != b]
         pairs = choose.sample(every, min(len(every), choose.randint(1, 3)))
         kind = choose.choice(list(KINDS))
-        possible = ["", "acs", "iommu"]
+        linked = any(
+            link.kind is LinkKind.NVLINK for link in machine.links
+        )  # which no cause of PCIe concerns
+        possible = [""] if linked else ["", "acs", "iommu"]
         if kind is FaultKind.SLOW:
-            possible += ["bar1", "pcie-width"]
+            possible += [] if linked else ["bar1", "pcie-width"]
         elif KINDS[kind] is not PeerVerdict.SLOW:
-            possible += ["p2p-status", "bar1"]
+            possible += ["p2p-status"] if linked else ["p2p-status", "bar1"]
         cause = choose.choice(possible)
         faults = tuple(Fault(kind, "->".join(pair), 0.2) for pair in pairs)
         found = dict.fromkeys(pairs, KINDS[kind])

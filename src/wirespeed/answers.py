@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .document import Document
 from .errors import NotARun, UsageError
 from .importers import of_content
-from .judging import diagnosis
+from .judging import diagnosis, judged
 from .judging import judge as judging
 from .judging.diagnosis import Diagnosis
 from .judging.gates import GateComparison
@@ -82,7 +82,7 @@ def judge(
         UsageError: If the file cannot be read, an override matches no value, or the baseline is for a
             different kind of machine.
     """
-    return judging.judge(opened(run), overrides, baseline, tolerance, ignore_busy, _inventory(expected))
+    return judged.judge(opened(run), overrides, baseline, tolerance, ignore_busy, _inventory(expected))
 
 
 def diagnose(run: Run, check: Check | None = None) -> Diagnosis:

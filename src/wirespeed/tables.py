@@ -13,8 +13,10 @@ from .measurement import Axis, Expectation, Unit
 from .terminal import brief
 from .units import many
 
-#: Names of quantities: start skew between the processes of a job; throttle reasons, PCIe generation of a GPU.
+#: Names of quantities: start skew between the processes of a job; throttle reasons, PCIe generation, and the
+#: number of the P-state of a GPU.
 SKEW, THROTTLED, GENERATION = "start skew, median", "throttle reasons", "PCIe generation"
+P_STATE = "P-state"
 #: Counter of a GPU: how often its PCIe link was trained again, as it is when an idle link wakes up.
 RETRAINED = "PCIe recoveries from L0"
 #: Prefix of the names of counters of throttled time, in s; the reason follows.

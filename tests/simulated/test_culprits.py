@@ -233,3 +233,9 @@ def test_a_comparison_names_what_the_check_names() -> None:
         for pair in ((good, slow), (slow, good)):
             places = compared(pair).runs[1].places
             assert places[0][0] == str(judge(slow).culprits[0])
+
+
+def test_memory_that_cpu_and_gpu_share_has_no_ecc_of_the_gpu() -> None:
+    document = wirespeed.run("device_local_copy", machine="simulated:dgx-spark+speed@gpu0-gpu0=0.5")
+    advice = overview(document, judge(document)).advice
+    assert "share" in advice.do and "ECC" not in advice.command and "CLOCK" in advice.command

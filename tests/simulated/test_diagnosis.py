@@ -50,7 +50,6 @@ def diagnosed(document: Document) -> Diagnosis:
         ("dgx-a100-8", "dimms=4@numa1", "dimms", "numa1"),
         ("cpu-2-sockets", "nps4", "nodes-per-socket", ""),
         ("cpu-2-sockets", "busy-cpus=0.4", "busy-cpus", ""),
-        ("hgx-h200-2", "cc=0.3", "confidential", ""),
         ("hgx-h200-2", "huge-pages=0.5", "huge-pages", ""),
         ("hgx-h200-2", "busy-gpu=0.5@gpu1", "busy-gpu", "gpu1"),
     ],

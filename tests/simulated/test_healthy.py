@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.base import Backend, Prepared
+from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Link, LinkKind, Machine
@@ -230,3 +231,23 @@ def test_loads_are_not_measured() -> None:
     document = wirespeed.run(["all_to_host_memcpy_ce"], machine=MACHINES["H800"][0], backends=[published])
     assert {round(v / G) for v in document.testcases[0].tables[0].values()} == {22}
     assert {tuple(c.shared[0]) for c in document.testcases[0].tables[0].cells} == {(0, 4.0), (1, 4.0)}
+
+
+def test_encrypted_copies_are_judged_by_those_of_the_other_gpus() -> None:
+    """In confidential computing mode, the links do not say how fast copies with the host should be."""
+    cases = ("host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce")
+    verdicts = {}
+    for name, machine in {
+        "alike": parse("dgx-a100-8+confidential=0.1"),
+        "one": parse("dgx-a100-8+confidential=0.1+speed@gpu3=0.5"),
+        "nearly": parse("dgx-a100-8+confidential=0.1+speed@gpu3=0.75"),
+        "alone": parse("hgx-h200-2+confidential=0.1").only([0]),
+    }.items():
+        document = wirespeed.run(cases, machine=machine, samples=2, copies=1)
+        found = [j for j in wirespeed.judge(document).judgements if j.key.testcase == cases[0]]
+        verdicts[name] = {str(judgement.verdict) for judgement in found if judgement.value}
+        if name == "one":
+            bad = [j.key for j in found if str(j.verdict) == "warn"]
+            assert len(bad) == 1 and "gpu3" in (bad[0].row, bad[0].column)
+    assert verdicts["alike"] == verdicts["nearly"] == {"pass"} and verdicts["one"] == {"pass", "warn"}
+    assert verdicts["alone"] == {"unknown"}

@@ -73,6 +73,21 @@ def test_each_cause_is_named_at_each_node(name: str, noise: str) -> None:
     assert program.named("dgx-spark-2", text, fault.cause, noise, 2) == 2
 
 
+@pytest.mark.parametrize(
+    ("fault", "text"),
+    [
+        ("hca@node1", "NCCL_IB_HCA leaves out mlx5_1, mlx5_3, mlx5_5, mlx5_7"),
+        ("rate=200@node1", "mlx5_1, mlx5_3, mlx5_5, mlx5_7: 200 Gbit/s"),
+        ("bond@node1", "eth0: eth1 without a link"),
+        ("acs@node1", "ACS of 0000:12:01.0 redirects"),
+        ("iommu@node1", "the IOMMU translates"),
+    ],
+)
+def test_causes_at_nodes_with_eight_nics(fault: str, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = qualified(f"simulated:dgx-a100-8x2+{fault}", capsys)
+    assert code == 1 and text in out
+
+
 def test_good_nodes_have_no_alarm() -> None:
     """A sample of what benchmarks/qualify_two.py runs a thousand times."""
     program = benchmark("qualify_two")

@@ -63,6 +63,7 @@ GOOD = (
     *(Fact(Known.DIMM_BYTES, 64e9, "B", f"mc{i}") for i in range(2)),
     *(Fact(name, value, "", f"gpu{i}") for i in range(8) for name, value in OF_GPU.items()),
     *(Fact(name, value, "", f"mlx5_{i}") for i in range(2) for name, value in OF_NIC.items()),
+    Fact(Known.NUMA_NODE, "1", "", "mlx5_1"),  # each socket has GPUs and a NIC
     *(Fact(Known.SWITCH, f"0000:0{i // 2}:00.0", "", f"gpu{i}") for i in range(8)),
     *(Fact(Known.IOMMU_GROUP, f"{i // 2}", "", f"gpu{i}") for i in range(8)),
 )
@@ -91,9 +92,10 @@ SIGNS = {
     "lowered": (Fact(Known.POWER_LIMIT, 300, "W", "gpu3"), "gpu3"),
     "nccl-settings": (Fact(Known.NCCL_VARIABLES, ("NCCL_ALGO=Ring",)), ""),
     "nvlinks-inactive": (Fact(Known.NVLINKS_INACTIVE, 6, "", "gpu3"), "gpu3"),
-    "confidential": (Fact(Known.CONFIDENTIAL, ON, "", "gpu3"), "gpu3"),
+    "confidential": (Fact(Known.CONFIDENTIAL, ON, "", "gpu3"), ""),
     "mig": (Fact(Known.MIG, ON, "", "gpu3"), "gpu3"),
     "bar1": (Fact(Known.BAR1, 2.0**28, "B", "gpu3"), "gpu3"),
+    "bar1-largest": (Fact(Known.BAR1, 2.0**35, "B", "gpu3"), "gpu3"),
     "nodes-per-socket": (Fact(Known.NODES_PER_SOCKET, 4), ""),
     "whole-sockets": (Fact(Known.SWITCH, "none", "", "gpu3"), ""),
     "link-lost": (Fact(Known.INTERFACE_LOST, 1, "", "eth0"), ""),
@@ -109,6 +111,10 @@ SIGNS = {
     "nic-detour": (Fact(Known.INTERFACE_KIND, "wireguard", "", "wg0"), ""),
     "nic-numa": (Fact(Known.NUMA_NODE, "unknown", "", "mlx5_1"), ""),
     "nic-endpoint": (Fact(Known.PORT_USED, OFF, "", "mlx5_1"), ""),
+    "nic-slower": (Fact(Known.PORT_RATE, 100, "Gbit/s", "mlx5_1"), ""),
+    "nic-bond": (Fact(Known.BOND_WITHOUT_LINK, ("eth1",), "", "bond0"), ""),
+    "rdma-files": (Fact(Known.RDMA_FILES, OFF), ""),
+    "wsl": (Fact(Known.HYPERVISOR, "WSL2"), ""),
     "plugin-missing": (Fact(Known.NIC_DRIVER, "efa", "", "mlx5_1"), ""),
 }
 
@@ -171,6 +177,38 @@ def test_selections(facts: list[Fact], text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "lets_in"),
+    [
+        ("^docker0,eth1", True), ("=lo", True), ("lo,eth0", True), ("l", True), ("^=docker0", True),
+        ("^docker,lo", False), ("^l", False), ("eth0", False), ("=eth0,lo0", False), ("lo0", False),
+        ("", False),
+    ],
+)  # fmt: skip
+def test_settings_that_let_nccl_use_the_loopback_interface(value: str, lets_in: bool) -> None:
+    (cause,) = (c for c in CAUSES if c.name == "nic-selection")
+    setting = Fact(Known.NCCL_VARIABLES, (f"NCCL_SOCKET_IFNAME={value}",))
+    found = [(sign.text, sign.weight) for sign in cause.signs(EIGHT, Facts((*GOOD, setting)))]
+    assert found == ([(f"NCCL_SOCKET_IFNAME={value} lets lo in", Weight.NOTE)] if lets_in else [])
+
+
+@pytest.mark.parametrize(("layer", "gids", "found"), [("Ethernet", 0, True), ("Ethernet", 1, False)])
+def test_a_port_without_gid(layer: str, gids: int, found: bool) -> None:
+    (cause,) = (c for c in CAUSES if c.name == "nic-no-gid")
+    facts = [Fact(Known.PORT_LAYER, layer, "", "mlx5_1"), Fact(Known.PORT_GIDS_IN_USE, gids, "", "mlx5_1")]
+    assert bool(list(cause.signs(EIGHT, Facts((*GOOD, *facts))))) is found
+
+
+def test_a_socket_with_gpus_and_without_nics() -> None:
+    (cause,) = (c for c in CAUSES if c.name == "nic-numa")
+    facts = [Fact(Known.NUMA_NODE, "0", "", f"mlx5_{i}") for i in range(2)]
+    split = changed(EIGHT, gpus=tuple(changed(gpu, numa=gpu.index // 4) for gpu in EIGHT.gpus))
+    found = [sign.text for sign in cause.signs(split, Facts((*GOOD, *facts)))]
+    assert found == ["no NIC is at NUMA node 1 of gpu4, gpu5, gpu6, gpu7 (mlx5_0, mlx5_1 at 0)"]
+    facts[1] = Fact(Known.NUMA_NODE, "1", "", "mlx5_1")
+    assert not list(cause.signs(split, Facts((*GOOD, *facts))))
+
+
+@pytest.mark.parametrize(
     ("own", "theirs", "way", "route", "text"),
     [
         (9000, 9000, 9000, 9000, ""),
@@ -205,13 +243,15 @@ def test_gpus_that_no_nic_can_access_have_no_gpudirect() -> None:
 def test_every_cause_is_tested_and_documented() -> None:
     names = [cause.name for cause in CAUSES]
     own = {"no-peers", "peermem", "node-settings", "path-mtu"}
+    own |= {"empty-channels", "nic-isolated", "slot", "nic-lanes", "drive-pcie"}  # see test_posted_machines
+    own |= {"nic-no-gid", "low-clocks"}
     assert len(set(names)) == len(names) and set(names) == SIGNS.keys() | own
     page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
     defects, conditions = (
         re.findall(r"^### (\S+)$", part, re.MULTILINE) for part in page.split("## Conditions")
     )
-    assert defects == [c.name for c in CAUSES if c.weight is not Weight.CONDITION]
-    assert sorted(conditions) == sorted(c.name for c in CAUSES if c.weight is Weight.CONDITION)
+    sure = [cause.name for cause in CAUSES if cause.weight in (Weight.DEFECT, Weight.BUSY)]
+    assert defects == sure and sorted(conditions) == sorted(set(names) - {*sure})
     for cause in CAUSES:
         assert all(command in page for command in at_device(cause.confirm, Machine("")).split("; ")), (
             cause.name
@@ -296,9 +336,9 @@ def test_check_names_the_first_cause() -> None:
 
 
 def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["doctor", "--no-measure", "-v"]) in (0, 3, 4)
+    assert main(["doctor", "--no-measure", "-v"]) in (3, 4)  # nothing measured is no pass
     out = capsys.readouterr().out
-    assert "CPUs of the host" in out and ("nothing found" in out or "finding" in out)
+    assert "CPUs of the host" in out and ("this is not a pass" in out or "finding" in out)
     assert main(["doctor", "--no-measure", "--machine", "simulated:hgx-h200-2"]) == 4
     assert "SIMULATED" in capsys.readouterr().out
 

@@ -187,6 +187,31 @@ def test_doctor_answers_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"dgx-a100-8 \w+: .*gpu3.*; what to do: .*\n", capsys.readouterr().out)
 
 
+@pytest.mark.parametrize(
+    ("faults", "code"),
+    [
+        *(
+            (fault, 3)
+            for fault in (
+                "busy-gpu@gpu0", "busy-cpus", "confined", "nccl-settings", "nccl-disabled",
+                "huge-pages", "nps4", "lowered@gpu0", "bandwidth-mode@gpu1", "shm",
+            )
+        ),
+        ("confidential", 0),  # judged by the other GPU, not by the links
+        ("pcie-width@gpu0", 1),
+        ("pcie-width@gpu0+busy-gpu@gpu1", 1),
+        ("speed@gpu0-gpu1=0.5+huge-pages", 1),
+        ("corrupt@gpu0->gpu1+busy-gpu@gpu0", 1),
+        ("gone@gpu1+confined", 1),
+    ],
+)  # fmt: skip
+def test_what_is_no_hardware_never_drains(faults: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the user, another process or the host's configuration causes is a warning."""
+    machine = ["--machine", f"simulated:hgx-h200-2+{faults}"]
+    assert main([*CHECK, *machine, "-q", "--for", "slurm"]) == (1 if code == 1 else 0)
+    assert main([*CHECK, *machine, "-q"]) == code
+
+
 def test_a_variable_cannot_set_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -342,16 +342,31 @@ def test_a_load_that_ended_early_is_repeated(cuda: Cuda, monkeypatch: pytest.Mon
     backend.close()
 
 
-def test_confidential_computing_waives_what_events_do_not_time() -> None:
+PINNED = Memory("numa0", MemoryKind.PINNED)
+TO_GPU = replace(transfer(0, 0, 0), source=PINNED)
+
+
+def test_confidential_computing_waives_what_the_driver_does_not_encrypt() -> None:
     backend = CudaBackend(machine(2, confidential=True))
-    pinned = Memory("numa0", MemoryKind.PINNED)
-    to_gpu = replace(transfer(0, 0, 0), source=pinned)
     chase = transfer(1, 1, 0, engine=Engine.SM, operation=Operation.CHASE)
-    for waived in (to_gpu, replace(to_gpu, engine=Engine.SM), chase):
-        reason = backend.refuses(Measurement((waived,), ())) or ""
-        assert "confidential computing mode" in reason
-        assert "not timed reliably" in reason
+    for waived in ((replace(TO_GPU, engine=Engine.SM),), (chase,), (TO_GPU, transfer(0, 1, 0))):
+        assert "confidential computing mode" in (backend.refuses(Measurement(waived, ())) or "")
     assert backend.refuses(Measurement((transfer(0, 1, 0),), ())) is None
+    assert backend.refuses(Measurement((TO_GPU,), ())) is None
+
+
+def test_confidential_computing_times_copies_with_the_host_by_its_clock(cuda: Cuda) -> None:
+    """In memory that the driver allocated: it must not be registered (NVIDIA's notes RN-12523-001)."""
+    fake = cuda(2)
+    backend = CudaBackend(machine(2, confidential=True))
+    with backend.prepare(Measurement((TO_GPU,), (Place("", 0, 0),)), RunOptions(timeout=5)) as prepared:
+        elapsed = fake.calls.count("cuEventElapsedTime")
+        sample = prepared.sample(3)
+        assert fake.calls.count("cuEventElapsedTime") == elapsed
+    assert len(sample.seconds) == 1 and 0 < sample.seconds[0] == sample.wall
+    assert sample.amounts == (3 * TO_GPU.bytes,)
+    assert "cuMemHostRegister" not in fake.calls and "cuMemHostAlloc" in fake.calls
+    backend.close()
 
 
 def test_bulk_copies_follow_pointers_with_a_kernel_of_their_own(cuda: Cuda) -> None:

@@ -228,7 +228,7 @@ def test_pcie_links(tmp_path: Path) -> None:
     assert signs(read(tmp_path)) == [
         ("nic-pcie", Weight.DEFECT,
          "mlx5_1 (0000:21:00.0), mlx5_4 (0000:24:00.0): x8, both ends support x16"),
-        ("nic-pcie", Weight.CONDITION, "mlx5_6 (0000:26:00.0): generation 3, both ends support generation 5"),
+        ("nic-pcie", Weight.NOTE, "mlx5_6 (0000:26:00.0): generation 3, both ends support generation 5"),
     ]  # fmt: skip
 
 
@@ -266,12 +266,10 @@ def test_a_container_without_device_files(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "dev")
     found = Facts((*read(tmp_path), Fact(Known.PEERMEM, ON)))
     assert found.text(Known.RDMA_FILES) == OFF
-    (peermem,) = (one for one in CAUSES if one.name == "peermem")
-    hosts = changed(MACHINE, ranks=(Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0")))
-    assert [one.text for one in peermem.signs(hosts, found)] == [
-        "RDMA devices exist, but not /dev/infiniband/uverbs*"
+    (cause,) = (one for one in CAUSES if one.name == "rdma-files")
+    assert [sign.text for sign in cause.signs(MACHINE, found)] == [
+        "mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 4 more exist, but not /dev/infiniband/uverbs*"
     ]
-    assert not list(peermem.signs(MACHINE, found))
 
 
 def test_software_devices_have_no_card(tmp_path: Path) -> None:
@@ -382,3 +380,23 @@ def test_interfaces(tmp_path: Path, files: dict[str, str], kind: str, speed: flo
     assert known.text(Known.INTERFACE_KIND, "x") == kind
     assert known.number(Known.INTERFACE_SPEED, "x") == speed
     assert [limit.port for limit in of_tcp(0, known, "x")] == ([12.5e9] if speed else [])
+
+
+def test_a_bond_with_an_interface_that_lost_its_link(tmp_path: Path) -> None:
+    written(tmp_path / "sys/class/net/bond0", {"bonding/slaves": "eth0 eth1", "uevent": "DEVTYPE=bond"})
+    for name, state in (("eth0", "up"), ("eth1", "down")):
+        written(tmp_path / "sys/class/net" / name, {"operstate": state})
+    found = Facts(of_interface("bond0", Tree(tmp_path, {}).root))
+    assert found.several(Known.BOND_WITHOUT_LINK, "bond0") == ("eth1",)
+
+
+def test_ports_that_are_slower_than_those_of_another_node() -> None:
+    (cause,) = (one for one in CAUSES if one.name == "nic-slower")
+    facts = [
+        fact
+        for host, rate in (("a", 400), ("b", 200))
+        for fact in (Fact(Known.PORT_STATE, "ACTIVE", "", "mlx5_0", host=host),
+                     Fact(Known.PORT_RATE, rate, "Gbit/s", "mlx5_0", host=host))
+    ]  # fmt: skip
+    found = [(sign.host, sign.text) for sign in cause.signs(MACHINE, Facts(facts))]
+    assert found == [("b", "200 Gbit/s on b, 400 on a")]

@@ -1,7 +1,8 @@
 """Public reports of broken peer access, rebuilt as machine and facts: the cause that their thread found.
 
 Sources: issues of NVIDIA/nccl (257, 606, 814, 2079), NVIDIA/nccl-tests (117), vllm-project/vllm (33041,
-51513), aikitoria/open-gpu-kernel-modules (9), stas00/ml-engineering (1), intel/compute-runtime (935),
+51513), aikitoria/open-gpu-kernel-modules (9, 14, 25, 34),
+noonghunna/club-3090 (734), stas00/ml-engineering (1), intel/compute-runtime (935),
 reports, and NVIDIA's guide of NVSwitch in virtual machines.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations
 
 import pytest
 from msgspec.structs import replace as with_fields
@@ -18,13 +20,14 @@ from benchmarks.peer_access import failures, false_alarms
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
-from wirespeed.hardware.facts import OFF, Fact, Known
+from wirespeed.hardware.facts import OFF, ON, Fact, Known
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.judge import judge
 from wirespeed.judging.peer_causes import PeerFindings, find_peers
 from wirespeed.judging.verdict import Verdict
-from wirespeed.peer_access import Attempt, PeerAccess, PeerMechanism, PeerVerdict, rounds, worded
-from wirespeed.screens.doctor import to_json
+from wirespeed.peer_access import ALL, Attempt, PeerAccess, PeerMechanism, PeerVerdict, rounds, worded
+from wirespeed.reports import Style
+from wirespeed.screens.doctor import render_of_p2p, to_json
 
 V = PeerVerdict
 INTEL, AMD = "Intel(R) Xeon(R) W-2295", "AMD EPYC 7302 16-Core Processor"
@@ -122,6 +125,28 @@ def two_cards_below_a_local_switch() -> PeerFindings:
     return of(machine, [*facts, *isolated(machine, redirects=False)])
 
 
+def a_4090_with_more_memory_than_its_bar() -> PeerFindings:
+    machine = simulated("rtx4090-2+corrupt", "NVIDIA GeForce RTX 4090", AMD, 2)
+    sizes = {Known.BAR1: 32.0 * 2**30, Known.MEMORY: 48.0 * 2**30}
+    return of(
+        machine, [Fact(name, size, "B", gpu.name) for gpu in machine.gpus for name, size in sizes.items()]
+    )
+
+
+def a_3090_with_its_first_vbios() -> PeerFindings:
+    machine = simulated("rtx3090-4+corrupt", "NVIDIA GeForce RTX 3090", AMD, 2)
+    sizes = {Known.BAR1: 2.0**28, Known.BAR1_MOST: 2.0**28, Known.MEMORY: 24.0 * 2**30}
+    return of(
+        machine, [Fact(name, size, "B", gpu.name) for gpu in machine.gpus for name, size in sizes.items()]
+    )
+
+
+def a_display_at_one_of_three() -> PeerFindings:
+    faults = "".join(f"+corrupt@{a}->{b}" for i in (1, 2) for a, b in permutations(("gpu0", f"gpu{i}")))
+    machine = simulated(f"rtx5090-4{faults}", "NVIDIA GeForce RTX 5090", AMD, 3)
+    return of(machine, [Fact(Known.DISPLAY, ON, device="gpu0"), Fact(Known.IOMMU, ("identity",))])
+
+
 def different_partitions() -> PeerFindings:
     machine = parse("hgx-h200-2+corrupt")
     return of(machine, [Fact(Known.FABRIC_CLIQUE, gpu.index + 1, device=gpu.name) for gpu in machine.gpus])
@@ -141,6 +166,9 @@ def different_partitions() -> PeerFindings:
         (a_bar_that_could_not_be_assigned, {"bar1"}, V.SLOW, {"NCCL_P2P_DISABLE": "1"}),
         (amd_forwards_slowly, {"root-forwarding"}, V.SLOW, {"NCCL_P2P_DISABLE": "1"}),
         (two_cards_below_a_local_switch, {"acs"}, V.WRONG, {"NCCL_P2P_DISABLE": "1"}),
+        (a_4090_with_more_memory_than_its_bar, {"bar1-largest"}, V.WRONG, {"NCCL_P2P_DISABLE": "1"}),
+        (a_3090_with_its_first_vbios, {"bar1-largest"}, V.WRONG, {"NCCL_P2P_DISABLE": "1"}),
+        (a_display_at_one_of_three, {"display"}, V.WRONG, {"NCCL_P2P_DISABLE": "1"}),
         (different_partitions, {"partition"}, V.WRONG, {"NCCL_P2P_DISABLE": "1"}),
     ],
 )
@@ -161,6 +189,48 @@ def test_acs_names_the_bridges_of_the_broken_pair_only() -> None:
         "sudo setpci -s 0000:80:01.1 ECAP_ACS+6.w=0000",
         "sudo setpci -s 0000:c0:01.1 ECAP_ACS+6.w=0000",
     )
+
+
+def test_a_patched_driver_needs_no_iommu_that_is_off() -> None:
+    """Issue 25 of aikitoria/open-gpu-kernel-modules: iommu=pt, Resizable BAR and registry keys."""
+    finding = patched_modules().causes[0]
+    assert "iommu=pt or the IOMMU off" in finding.repair[0] and "RMForceStaticBar1=1" in finding.repair[1]
+    machine = simulated("rtx3090-4+corrupt", "NVIDIA GeForce RTX 3090", INTEL, 2)
+    found = of(machine, [Fact(Known.REGISTRY_KEYS, ("ForceP2P=17",)), Fact(Known.DISPLAY, ON, device="gpu0")])
+    by_name = {finding.cause.name: finding for finding in found.causes}
+    assert "registry keys of the driver: ForceP2P=17" in by_name["peers-advertised"].evidence
+    assert by_name["display"].repair[1] == 'options nvidia NVreg_RegistryDwords="RMForceStaticBar1=1"'
+    static = of(machine, [Fact(Known.REGISTRY_KEYS, ("RMForceStaticBar1=1",)),
+                          Fact(Known.DISPLAY, ON, device="gpu0")])  # fmt: skip
+    assert "display" not in {finding.cause.name for finding in static.causes}
+
+
+def test_what_redirects_pcie_does_not_concern_nvlink() -> None:
+    found = find_peers(wirespeed.p2p("simulated:hgx-b200-8+acs", seed=1))
+    assert found is not None and found.verdict is Verdict.PASS
+    broken = find_peers(wirespeed.p2p("simulated:hgx-b200-8+acs+corrupt", seed=1))
+    assert broken is not None and broken.bad and "acs" not in {f.cause.name for f in broken.causes}
+
+
+@pytest.mark.parametrize("mechanism", list(PeerMechanism))
+def test_one_mechanism_that_does_not_work(mechanism: PeerMechanism) -> None:
+    machine = f"simulated:rtx5090-4+mechanism={mechanism}@gpu0->gpu1"
+    found = find_peers(wirespeed.p2p(machine, mechanisms=[*ALL, PeerMechanism.NCCL], seed=1))
+    assert found is not None and set(found.bad) == {("gpu0", "gpu1")}
+    bad = {a.mechanism for a in found.access.pairs["gpu0", "gpu1"] if a.verdict.is_broken}
+    assert bad == {mechanism}
+
+
+def test_all_commands_of_a_repair_are_shown_or_none() -> None:
+    """Half of them repairs nothing."""
+    found = find_peers(document := wirespeed.p2p("simulated:l40s-8+acs", seed=1))
+    assert found is not None
+    finding = found.causes[0]
+    nine = replace(finding, repair=(*finding.repair, "sudo setpci -s 0000:00:09.1 ECAP_ACS+6.w=0000"))
+    for repair, verbose, shown in ((finding, False, 8), (nine, False, 0), (nine, True, 9)):
+        text = render_of_p2p(document, replace(found, causes=(repair,)), Style(verbose=verbose))
+        assert text.count("sudo setpci") == shown
+        assert ("9 commands; -v shows them" in text) is (shown == 0)
 
 
 def test_what_needs_root_is_said() -> None:

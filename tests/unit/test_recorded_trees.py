@@ -373,3 +373,137 @@ def test_wrong_use(
     (line,) = capsys.readouterr().err.splitlines()
     assert why in line
     assert not list(tmp_path.iterdir())
+
+
+POSTED = Path(__file__).parents[1] / "data/machines"
+
+
+def posted(name: str, folder: Path) -> Path:
+    """The files of a machine that somebody described in public, rebuilt: path -> text, link or bytes."""
+    for path, content in json.loads((POSTED / f"{name}.json").read_text()).items():
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            place.write_text(content)
+        elif "link" in content:
+            place.symlink_to(content["link"])
+            if not place.exists():
+                place.resolve().mkdir(parents=True, exist_ok=True)  # a driver, of which nothing else is read
+        else:
+            place.write_bytes(bytes.fromhex(content["hex"]))
+    return folder
+
+
+def examined(root: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """Exit code and text of ``doctor --root`` in one line."""
+    capsys.readouterr()
+    code = main(["doctor", "--root", str(root)])
+    return code, " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "texts"),
+    [
+        ("acsnic", 4, ["note: traffic between NICs and GPUs does not take the shortest way",
+                       "mlx5_0 and gpu0, mlx5_4 and gpu1: ACS of 0000:12:00.0, 0000:12:01.0"]),
+        ("chipset3", 4, ["the slots of gpu0, gpu2 offer PCIe 4 x8, at most 15.8 GB/s in each direction",
+                         "the link of 0000:02:00.0 above gpu1 offers PCIe 4 x4, at most 7.9 GB/s",
+                         "lspci -vv -s 02:00.0"]),
+        ("epyc7of8", 4, ["note: memory channels are empty (numa0)", "1 of 8 channels is empty; 7 modules"]),
+        ("gx10", 3, ["roceP2p1s0f0: x2, rocep1s0f0: x4", "update the firmware of the system (BIOS)",
+                     "lspci -vv -s 0002:01:00.0"]),
+        ("jetson", 3, ["0 fatal or non-fatal errors, 214445 corrected", "x1, both ends support x4",
+                       "generation 3, both ends support 4"]),
+        ("mi300x", 3, ["only NVIDIA GPUs are measured; 8 AMD GPUs are here"]),
+        ("nic2_nodev", 4, ["note: programs cannot use RDMA", "not /dev/infiniband/uverbs*"]),
+        ("nicdrops", 4, ["note: ports of NICs have errors", "918223 out_of_sequence"]),
+        ("oculink", 4, ["the slot of gpu0 offers PCIe 4 x4, at most 7.9 GB/s in each direction"]),
+        ("podwrong", 3, ["gpu0, gpu1 at NUMA node 1, the usable CPUs at 0"]),
+        ("spark", 3, ["a PCIe link has errors (roceP2p1s0f0, roceP2p1s0f1, rocep1s0f0, rocep1s0f1)",
+                      "5 fatal or non-fatal errors"]),
+        ("wsl2", 4, ["WSL2 has no peer access between GPUs, and limits pinned memory"]),
+    ],
+)  # fmt: skip
+def test_posted_machines(
+    name: str, code: int, texts: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each says what its owner found in the end; none passes, because nothing was measured."""
+    found, out = examined(posted(name, tmp_path), capsys)
+    assert found == code and ("WARN " if code == 3 else "NOT JUDGED ") in out
+    assert [text for text in texts if text not in out] == []
+    assert "PASS" not in out and "nothing found" not in out and "reseat the card or riser;" not in out
+
+
+def test_a_machine_of_which_the_readings_show_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = posted("nicdrops", tmp_path)
+    for counter in root.rglob("hw_counters/*"):
+        counter.write_text("0\n")
+    code, out = examined(root, capsys)
+    assert code == 4 and "the readings show no defect; this is not a pass" in out
+
+
+@pytest.mark.parametrize(("count", "noted"), [(1000, False), (1001, True)])
+def test_some_errors_of_a_port_are_usual(
+    count: int, noted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = posted("nicdrops", tmp_path)
+    for counter in root.rglob("hw_counters/*"):
+        counter.write_text(f"{count if counter.name == 'out_of_sequence' else 0}\n")
+    next(root.rglob("mlx5_1/ports/1/hw_counters/out_of_sequence")).write_text("0\n")
+    assert ("note: ports of NICs have errors" in examined(root, capsys)[1]) is noted
+
+
+def test_gpus_of_others_beside_nvidia_and_in_the_cpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside a GPU that is measured they are noted; those of a CPU, and the console of a server, are not."""
+    root = posted("oculink", tmp_path)
+    for address, vendor, kind, memory in (
+        ("0000:00:02.0", "0x8086", "0x030000", None),
+        ("0000:00:01.3/0000:04:00.0", "0x1a03", "0x030000", None),
+        ("0000:00:01.4/0000:0c:00.0", "0x1002", "0x030000", 512 << 20),
+        ("0000:00:01.5/0000:0d:00.0", "0x1002", "0x030000", 24 << 30),
+    ):
+        place = root / "sys/devices/pci0000:00" / address
+        place.mkdir(parents=True)
+        (place / "vendor").write_text(f"{vendor}\n")
+        (place / "class").write_text(f"{kind}\n")
+        if memory:
+            (place / "mem_info_vram_total").write_text(f"{memory}\n")
+        (root / "sys/bus/pci/devices" / place.name).symlink_to(f"../../../devices/pci0000:00/{address}")
+    code, out = examined(root, capsys)
+    assert code == 4 and "note: only NVIDIA GPUs are measured; 1 AMD GPU is here: 0000:0d:00.0" in out
+
+
+def test_a_jetson_whose_gpu_is_not_measured(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = posted("jetson", tmp_path)
+    (root / "proc/device-tree").mkdir()
+    (root / "proc/device-tree/model").write_text("NVIDIA Jetson AGX Orin Developer Kit\0")
+    code, out = examined(root, capsys)
+    assert code == 3 and "the GPU of this board is not measured (NVIDIA Jetson AGX Orin Developer Kit)" in out
+
+
+@pytest.mark.parametrize(("limit", "noted"), [(2**30, True), (120 * 2**30, False), (None, False)])
+def test_a_memory_limit_of_the_control_group(
+    limit: int | None, noted: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A limit of half of the memory or more leaves room for buffers."""
+    root = posted("spark", tmp_path)
+    (root / "sys/fs/cgroup").mkdir(parents=True, exist_ok=True)
+    (root / "sys/fs/cgroup/memory.max").write_text(f"{limit or 'max'}\n")
+    assert ("a memory limit of 1 GiB, of 119.6 GiB" in examined(root, capsys)[1]) is noted
+
+
+def test_links_that_both_ends_could_widen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is a defect then, and a link that GPUs share is named once, with its own address."""
+    root = posted("chipset3", tmp_path)
+    for place in root.rglob("0000:02:00.0"):
+        (place / "current_link_width").write_text("2\n")
+        (place.parent / "current_link_width").write_text("2\n")
+    code, out = examined(root, capsys)
+    assert code == 3 and out.count("a PCIe link runs at reduced width") == 1
+    assert "reduced width (pcie:0000:02:00.0)" in out
+    assert "the link of 0000:02:00.0 runs at x2, both ends support x4" in out
+    assert "sudo lspci -vv -s 02:00.0 | grep LnkSta:" in out

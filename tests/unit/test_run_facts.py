@@ -23,6 +23,7 @@ from wirespeed.document import Document
 from wirespeed.hardware.facts import COUNTED, Fact, Facts, Known
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.judging.cause import Weight, facts_of
+from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.reports.findings import explanations
@@ -109,6 +110,37 @@ def test_throttled_time_that_says_nothing() -> None:
     assert facts_of(document(states, seconds=0.5)).number(Known.THROTTLED_TIME, OF_GPU0) is None
     too_fast = ((throttled("power cap", 0.0),), (throttled("power cap", 4e4),))
     assert facts_of(document(too_fast)).number(Known.THROTTLED_TIME, OF_GPU0) == 0
+
+
+def clocks(memory: float, sm: float, state: float) -> State:
+    values = (("memory clock", memory * 1e6, "Hz"), ("SM clock", sm * 1e6, "Hz"), ("P-state", state, ""))
+    others = [Quantity("gpu1", "SM clock", 1980e6, "Hz")]
+    return (*(Quantity(OF_GPU0, name, value, unit) for name, value, unit in values), *others)
+
+
+@pytest.mark.parametrize(
+    ("after", "text"),
+    [
+        ((405, 345, 8),
+         "memory clock at most 405 of 2619 MHz, SM clock at most 345 MHz, others of its model 1980, "
+         "P-state P8"),
+        ((2619, 1781, 0), "SM clock at most 1781 MHz, others of its model 1980, P-state P0"),
+        ((2358, 1783, 2), ""),
+    ],
+)  # fmt: skip
+def test_low_clocks_without_a_throttle_reason(after: tuple[float, float, float], text: str) -> None:
+    """The highest clocks of a run count: an idle GPU has low ones before."""
+    facts = (Fact(Known.MEMORY_CLOCK_POSSIBLE, 2619e6, "Hz", OF_GPU0),)
+    run = document((clocks(405, 345, 8), clocks(*after)), facts=facts)
+    (cause,) = (one for one in CAUSES if one.name == "low-clocks")
+    found = [sign.text for sign in cause.signs(run.machine, facts_of(run))]
+    assert found == ([f"{text} while it was measured, without a throttle reason"] if text else [])
+    throttling = (
+        (*clocks(405, 345, 8), throttled("power cap", 0)),
+        (*clocks(*after), throttled("power cap", 9)),
+    )
+    reasoned = document(throttling, facts=facts)
+    assert not list(cause.signs(reasoned.machine, facts_of(reasoned)))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,8 @@ from wirespeed.testcases import find
 TREES = Path(__file__).parents[1] / "data/trees"
 ONLY_CPUS = "CPUs and no memory: only latencies of other memory are measured from there"
 EMPTY = "numa2, numa3, numa4, numa5, numa6, numa7, numa8: neither CPUs nor memory: not measured"
-FROM_NEAR = "memory and no usable CPUs: measured from the nearest cores, and not judged"
+NEAR = "and no usable CPUs: measured from the nearest cores, and not judged"
+FROM_NEAR = f"memory {NEAR}"
 
 
 def described(tree: str) -> Machine:
@@ -43,9 +44,9 @@ def planned(machine: Machine, testcase: str) -> dict[str, str]:
     [
         ("power9-lpar", [f"numa0, numa1, numa3: {FROM_NEAR}",
                          f"numa2: {ONLY_CPUS}"]),
-        ("xeon-max-snc4", [f"{', '.join(f'numa{i}' for i in range(8, 16))}: {FROM_NEAR}"]),
+        ("xeon-max-snc4", [f"{', '.join(f'numa{i}' for i in range(8, 16))}: HBM {NEAR}"]),
         ("threadripper-nps4", [f"numa0, numa3: {ONLY_CPUS}"]),
-        ("gh200-nodes", [f"numa1: {FROM_NEAR}", EMPTY]),
+        ("gh200-nodes", [f"numa1: memory of a GPU {NEAR}", EMPTY]),
         ("epyc-2-sockets", []),
         ("alder-lake", []),
     ],
@@ -149,3 +150,10 @@ def test_quotas_of_both_versions(
     (tmp_path / "sys").mkdir(exist_ok=True)
     (fact,) = [f for f in wirespeed.described(root=tmp_path).facts if f.name == Known.CPU_QUOTA]
     assert fact.value == quota
+
+
+def test_the_rate_of_hbm_is_no_speed_of_modules() -> None:
+    """The data sheet gives the rate of DDR5 and HBM together, which was printed as 30400 MT/s."""
+    facts = Facts(wirespeed.described(root=TREES / "xeon-max-snc4").facts)
+    source = facts.text(Known.MEMORY_RATE_SOURCE, "numa0")
+    assert "MT/s" not in source and "HBM and 8 channels of DDR5 together" in source

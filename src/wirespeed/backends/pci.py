@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from ..hardware.facts import OFF, Fact, Known
 from ..hardware.topology import Link, LinkKind
 from ..units import GB
 from .tree import HERE, TreePath
@@ -224,19 +225,53 @@ def slowest(device: TreePath) -> LinkSpeed | None:
     return min(speeds, key=lambda speed: speed.share)
 
 
-def errors(device: TreePath) -> tuple[int | None, int | None]:
-    """The errors of a device and the ports above it that were not corrected, and those that were.
+def facts_of_links(device: TreePath, name: str, *, sleeps: bool = False) -> Iterator[Fact]:
+    """Yield what the links above a device run at and support, and their errors.
 
-    None if the kernel counts none (Advanced Error Reporting).
+    What a slot or a switch supports is no defect, but limits the device.
+
+    Args:
+        device: Its entry in sysfs.
+        name: Its name.
+        sleeps: Whether its link runs at a lower generation while it is idle.
+    """
+    links = hops(device)
+    if links and all(hop.is_credible for hop in links):
+        narrow, own = narrowest(links), links[0].below
+        yield Fact.of(Known.PCIE_WIDTH, narrow.width_now or None, device=name)
+        yield Fact.of(Known.PCIE_WIDTH_POSSIBLE, narrow.width, device=name)
+        yield Fact.of(Known.PCIE_NARROWEST, narrow.below.address, device=name)
+        if not sleeps:
+            yield Fact.of(Known.PCIE_GENERATION, links[0].generation_now or None, device=name)
+            yield Fact.of(Known.PCIE_GENERATION_POSSIBLE, links[0].generation, device=name)
+        kinds = [(*known, hop.below.address) for hop in links if (known := rate(hop.generation, hop.width))]
+        full = rate(own.generation, own.width)
+        capacity, kind, at = min(kinds, key=lambda link: link[0], default=(0.0, "", ""))
+        if full and 0 < capacity < full[0]:
+            yield Fact(Known.PCIE_LIMITING, at, device=name)
+            yield Fact(Known.PCIE_LIMITING_KIND, kind, device=name)
+            yield Fact(Known.PCIE_LIMITING_RATE, capacity, "B/s", name)
+            yield Fact(Known.PCIE_KIND, full[1], device=name)
+    for fact, count in zip((Known.AER, Known.AER_CORRECTED), errors(device), strict=True):
+        yield Fact.of(fact, count, device=name)
+
+
+def errors(device: TreePath) -> tuple[int | None, int | None]:
+    """The errors that were not corrected, and those that were, of a device or a port above it: of the worst.
+
+    Both ends of a link may count the same error. None if the kernel counts none (Advanced Error Reporting).
     """
     places = {device.name: device.resolve()} | {path.name: path for path in ports(device)}
 
-    def total(*files: str) -> int | None:
-        texts = (read(path / f"aer_dev_{file}") for path in places.values() for file in files)
-        totals = [re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE) for text in texts]
-        return sum(int(total[1]) for total in totals if total) if any(totals) else None
+    def most(*files: str) -> int | None:
+        counts = []
+        for path in places.values():
+            texts = (read(path / f"aer_dev_{file}") for file in files)
+            totals = [re.search(r"^TOTAL_ERR_\w+ (\d{1,15})$", text, re.MULTILINE) for text in texts]
+            counts += [sum(int(total[1]) for total in totals if total)] if any(totals) else []
+        return max(counts, default=None)
 
-    return total("nonfatal", "fatal"), total("correctable")
+    return most("nonfatal", "fatal"), most("correctable")
 
 
 def ports(device: TreePath) -> list[TreePath]:
@@ -278,6 +313,22 @@ def redirects(bridge: TreePath) -> bool | None:
     if not control:
         return None
     return bool(int.from_bytes(control, "little") & _ACS_REDIRECT) if len(control) == 2 else False
+
+
+def facts_of_bridges(device: TreePath, name: str) -> Iterator[Fact]:
+    """Yield what isolates a device from others: its bridges, their IOMMU groups, and their ACS."""
+    bridges = ports(device)[1:]
+    yield Fact(Known.BRIDGES, tuple(bridge.name for bridge in bridges), device=name)
+    groups = (bridge / "iommu_group" for bridge in bridges)
+    yield Fact(
+        Known.BRIDGE_GROUPS, tuple(g.resolve().name if g.exists() else OFF for g in groups), device=name
+    )
+    found = {bridge.name: redirects(bridge) for bridge in bridges}
+    if None in found.values():
+        yield Fact(Known.ACS_REDIRECTS, device=name, reason=ROOT_ONLY)
+    else:
+        redirecting = tuple(address for address, redirects_now in found.items() if redirects_now)
+        yield Fact(Known.ACS_REDIRECTS, redirecting, device=name)
 
 
 def _remarks(pair: Hop, gpu: str, own: Port) -> Iterator[str]:

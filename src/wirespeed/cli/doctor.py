@@ -112,7 +112,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
         judged = Judged(document, Criteria(expected=common.expected(options)))
     if not options.quiet:
         print(render(judged, common.style(options), adaptive.steps if adaptive else ()), end="", flush=True)
-    verdict = judged.concluded
+    verdict = judged.check.verdict
     proves_nothing = document.simulated and not options.allow_simulated
     code = common.code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
     if not options.consumer:

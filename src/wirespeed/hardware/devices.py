@@ -362,6 +362,7 @@ class FaultKind(StrEnum):
     LATE = "late"  #: data that a GPU writes to another arrives after its flag
     UNSEEN = "unseen"  #: flags that a GPU sets in the memory of another are never seen
     BOTH_WAYS = "both-ways"  #: data between two GPUs is lost if both write at once
+    MECHANISM = "mechanism"  #: one mechanism of peer access does not work
     SLOW = "slow"  #: the speed of copies from one GPU to another is multiplied by a factor
     NO_PEERS = "no-peers"  #: the driver offers no peer access
     CAUSE = "cause"  #: a cause of slow paths, with what the system then reports
@@ -379,7 +380,7 @@ class FaultKind(StrEnum):
 
 _OF_PAIRS = (
     FaultKind.DROPPED, FaultKind.LATE, FaultKind.UNSEEN, FaultKind.BOTH_WAYS, FaultKind.SLOW,
-    FaultKind.NO_PEERS,
+    FaultKind.NO_PEERS, FaultKind.MECHANISM,
 )  # fmt: skip
 
 
@@ -395,7 +396,7 @@ class Fault:
             noise, its level.
         factor: Factor of the speed of links or copies; for a cause, its amount; for a full memory, its free
             bytes; for noise, its relative standard deviation.
-        cause: Name of a cause.
+        cause: Name of a cause, or of a mechanism of peer access.
     """
 
     kind: FaultKind

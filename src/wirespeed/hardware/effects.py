@@ -364,6 +364,7 @@ EFFECTS = {effect.name: effect for effect in (
            _host(Known.HUGE_PAGES, lambda _: NO_HUGE_PAGES)),
     Effect("nodes-per-socket", _host_nodes, _memory_of_sockets, _host(Known.NODES_PER_SOCKET, lambda n: n),
            (2.0, 4.0), lambda machine, place, nodes: 1 / nodes, 4.0),
+    Effect("mig", _gpus, _unchanged, _each(Known.MIG, lambda _: ON), **_WHOLE),
     Effect("ecc", _gpus, _unchanged, _each(Known.REMAP_PENDING, lambda _: ON), **_WHOLE),
     Effect("shm", _everywhere(LinkKind.MEMORY), _unchanged, _host(Known.SHM, lambda _: 64.0 * MIB), **_WHOLE),
 )}  # fmt: skip

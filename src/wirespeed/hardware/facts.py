@@ -37,6 +37,8 @@ class Known(StrEnum):
     CPU_DESIGN = "vendor, family and model of the CPU"
     MODULES = "memory modules"
     MEMORY_CHANNELS = "memory channels in use"
+    MEMORY_LIMIT = "memory limit of the control group"
+    BOARD = "board"
     # Of a NUMA node.
     MEMORY_RATE = "line rate of the memory"
     MEMORY_RATE_MOST = "highest possible line rate of the memory"
@@ -46,6 +48,7 @@ class Known(StrEnum):
     LOAD = "running tasks"
     PRESSURE = "time in which tasks waited for a CPU"
     PEERMEM = "nvidia_peermem"
+    REGISTRY_KEYS = "registry keys of the driver"
     DRIVER_KERNEL = "version of the driver's kernel module"
     DRIVER_LIBRARY = "version of the driver's library"
     MEMORY_OF_HOST = "memory of the host"
@@ -75,9 +78,17 @@ class Known(StrEnum):
     PCIE_GENERATION_POSSIBLE = "possible PCIe generation"
     PCIE_GENERATION_OF_GPU = "PCIe generation of the GPU"
     PCIE_NARROWEST = "narrowest PCIe link"
+    # If a link above a device supports less than the device: the address of its lower end, what both of its
+    # ends support, and what the device supports.
+    PCIE_LIMITING = "slowest PCIe link by design"
+    PCIE_LIMITING_KIND = "kind of the slowest PCIe link"
+    PCIE_LIMITING_RATE = "rate of the slowest PCIe link"
+    PCIE_KIND = "PCIe link of the device itself"
     AER = "PCIe errors that were not corrected"
     AER_CORRECTED = "corrected PCIe errors"
     BAR1 = "size of BAR1"
+    BAR1_MOST = "largest size of BAR1 that the GPU supports"
+    DISPLAY = "display at the GPU"
     VBIOS = "VBIOS"
     MEMORY = "size of the memory"
     NVLINKS = "active NVLinks"
@@ -112,6 +123,7 @@ class Known(StrEnum):
     NIC_CARD = "card of the NIC"  #: hashed; all endpoints of a card have the same
     NIC_FIRMWARE = "firmware of the NIC"
     PCIE_GENERATION = "PCIe generation"
+    DRIVE_ADDRESS = "PCI address of the drive"  #: of an NVMe drive, which also has the PCIe width
     # Of a port of a NIC: it is the NIC if that has only one, else NIC:PORT.
     PORT_STATE = "state of the port"
     PORT_PHYSICAL = "physical state of the port"
@@ -126,8 +138,10 @@ class Known(StrEnum):
     PORT_USED = "use of the port by the run"
     PORT_MTU = "MTU of the port"
     PORT_GIDS = "types of the GIDs of the port"  #: ``3: RoCE v2``
+    PORT_GIDS_IN_USE = "number of GIDs of the port"
     # Of a network interface by which nodes reach each other.
     INTERFACE_KIND = "kind of the network interface"
+    BOND_WITHOUT_LINK = "interfaces of the bond without a link"
     INTERFACE_SPEED = "speed of the network interface"
     INTERFACE_MTU = "MTU of the network interface"
     INTERFACE_LOST = "lost links of the network interface during the run"
@@ -136,9 +150,13 @@ class Known(StrEnum):
     # Of a GPU on the PCI bus, by its address; it also has a NUMA node and a PCIe switch. Of a slot.
     PCI_DRIVER = "driver of the PCI device"
     PCI_MODEL = "ID of the PCI device"
+    PCI_VENDOR = "vendor of the GPU"  #: of GPUs and accelerators of others than NVIDIA
     DEVICE_FILE = "device file"
     SLOT = "slot"
-    # Of a GPU, while it was measured.
+    # Of a GPU, while it was measured: the highest clocks, and the lowest number of its P-state.
+    SM_CLOCK_SEEN = "highest SM clock of the run"
+    MEMORY_CLOCK_SEEN = "highest memory clock of the run"
+    P_STATE_SEEN = "fastest P-state of the run"
     THROTTLED_TIME = "throttled time"
     THROTTLED_BY = "throttled by"
     OBSERVED = "observed time"
@@ -179,6 +197,13 @@ COUNTED = {
     "errors of the port": Known.PORT_RETRIED,
 }
 
+#: Reading of a GPU -> what its best value during a run is, and whether the best one is the highest.
+SEEN = {
+    "SM clock": (Known.SM_CLOCK_SEEN, True),
+    "memory clock": (Known.MEMORY_CLOCK_SEEN, True),
+    "P-state": (Known.P_STATE_SEEN, False),
+}
+
 #: Value of a fact that is on or off; of peer access that NVML allows.
 ON, OFF, OK = "on", "off", "ok"
 #: State of the NVLink fabric of a GPU with nothing to report.
@@ -188,6 +213,8 @@ ABSENT, EXCLUDED = "absent", "excluded"
 #: Largest number that a fact may have; an unlimited quantity is a text.
 _LARGEST = 1e18
 UNLIMITED = "unlimited"
+#: Hypervisor of the Windows Subsystem for Linux.
+WSL = "WSL2"
 
 
 #: Value of a fact; None if it cannot be read.

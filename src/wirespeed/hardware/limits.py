@@ -466,6 +466,8 @@ def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: flo
         lowest: Its lowest rate, in B/s.
     """
     kinds = (transfer.source.kind, transfer.destination.kind)
+    if network.machine.confidential and MemoryKind.DEVICE in kinds and {*kinds} != {MemoryKind.DEVICE}:
+        return False  # the driver encrypts it
     if calls := transfer.calls:  # how fast the medium is decides
         known = all(
             network.unknown_memory(e.device) is None for e in transfer.ends if e.kind is MemoryKind.FILE

@@ -128,6 +128,11 @@ class EngineRate:
     source: str = ""
 
 
+#: CPUs with HBM, whose nodes have no CPUs. Distance of a GPU's memory from CPUs that share its addresses: 80
+#: on Grace Hopper and POWER9, where sockets are 40 apart (SLIT of GH200: bytedance/xpu-perf issue 129).
+_WITH_HBM, _OF_GPU = "Xeon(R) CPU Max", 80
+
+
 @dataclass(frozen=True)
 class Machine(Tabular):
     """All that is known about a machine before a measurement.
@@ -309,9 +314,20 @@ class Machine(Tabular):
             elif near is None:
                 text = "memory, and no node has CPUs: not measured"
             else:
-                text = "memory and no usable CPUs: measured from the nearest cores, and not judged"
+                kind = self._without_cpus(node, near)
+                text = f"{kind} and no usable CPUs: measured from the nearest cores, and not judged"
             texts.setdefault(text, []).append(node.name)
         return [f"{', '.join(names)}: {text}" for text, names in texts.items()]
+
+    def _without_cpus(self, node: NumaNode, near: NumaNode) -> str:
+        """What the memory of a node without usable CPUs is, as far as CPU and firmware tell."""
+        away = dict(zip((other.index for other in self.numa), node.distances, strict=False)).get(
+            near.index, 0
+        )
+        if away >= _OF_GPU:
+            return "memory of a GPU"
+        is_late = 2 * self.numa.index(node) >= len(self.numa)  # those of the CPUs come first
+        return "HBM" if _WITH_HBM in (self.cpu or "") and is_late else "memory"
 
     def last_cache_bytes(self) -> int:
         """Total size of the last cache level that the CPUs of the largest node share, in bytes.

@@ -14,7 +14,7 @@ from enum import StrEnum
 from itertools import permutations
 
 from ..document import Document, TestcaseResult, courses
-from ..hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
+from ..hardware.facts import COUNTED, OFF, ON, SEEN, Fact, Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..tables import THROTTLED_BY, Quantity
@@ -27,6 +27,7 @@ class Weight(StrEnum):
 
     DEFECT = "defect"  #: wrong on any machine: reported even if nothing is slow
     BUSY = "busy"  #: another process uses a device: no defect, but reported, too
+    NOTE = "note"  #: no defect, or not measured here, but worth knowing: reported, and changes no verdict
     CONDITION = "condition"  #: common on good machines: reported if it may explain slow cells
 
 
@@ -45,12 +46,14 @@ class Sign:
         text: What was found, as a sentence without a full stop.
         weight: Whether it is a defect on its own; None for the weight of the cause.
         host: Host that it is about; empty for the host of the first process.
+        at: PCI address for the command that confirms it; empty for that of the device.
     """
 
     device: str
     text: str
     weight: Weight | None = None
     host: str = ""
+    at: str = ""
 
 
 def devices_at(machine: Machine, place: str, hosts: Collection[str]) -> set[tuple[str, str]]:
@@ -72,9 +75,7 @@ def speaking(
     """
     local = devices_at(machine, place, hosts)
     of_hosts = {(host, "") for host, _ in local}
-    about = [
-        sign for sign in signs if (sign.host, sign.device) in local | of_hosts or not (place or sign.device)
-    ]
+    about = [sign for sign in signs if (sign.host, sign.device) in local | of_hosts or sign.device == place]
     is_partial = of_all and all(sign.device for sign in about)
     return [] if is_partial and not local <= {(sign.host, sign.device) for sign in about} else about
 
@@ -98,6 +99,8 @@ class Cause:
         collectives: Whether it slows only collectives down.
         shows: What the command shows then, for people; empty if that is plain.
         between: Yields what speaks for it in the facts of several hosts together, each with a host.
+        setting: Whether the user, another process or the configuration of the host causes it, so that slow
+            values are no failure of the hardware.
     """
 
     name: str
@@ -110,6 +113,7 @@ class Cause:
     collectives: bool = False
     shows: str = ""
     between: Callable[[Facts], Iterator[Sign]] | None = None
+    setting: bool = False
 
     def __repr__(self) -> str:
         return brief(f"Cause {self.name}: {self.title}")
@@ -131,7 +135,18 @@ _TOO_FAST = 1.2
 
 def facts_of(document: Document) -> Facts:
     """Return the facts of a Document: those that were read, and those of the run."""
-    return Facts((*document.facts, *_increases(document), *_throttled(document)))
+    return Facts((*document.facts, *_increases(document), *_throttled(document), *_best(document)))
+
+
+def _best(document: Document) -> Iterator[Fact]:
+    """Yield the highest clocks and the fastest P-state of each GPU, while or just after it was measured."""
+    for course in courses(document.testcases, SEEN):
+        first = course[0]
+        name, is_highest = SEEN[first.name]
+        values = [reading.value for reading in course if isinstance(reading.value, (int, float))]
+        if len(values) > 1:
+            best = max(values) if is_highest else min(values)
+            yield Fact(name, best, first.unit, first.device, host=first.host)
 
 
 def _increases(document: Document) -> Iterator[Fact]:
@@ -190,6 +205,8 @@ _ACTIVE, _INFINIBAND = "ACTIVE", "InfiniBand"
 _CONNECTED = {"INIT", "ARMED", "ACTIVE_DEFER", "LinkUp", "PortConfigurationTraining", "LinkErrorRecovery"}
 #: Errors of a port during a run that are no defect: a crowded network loses some packets.
 _FEW = 100
+#: Errors of a port since its driver was loaded that need no note: some per day of a month.
+_FEW_BEFORE = 1000
 #: Number of NICs that are named in the evidence of errors.
 _WORST = 3
 
@@ -257,9 +274,10 @@ def errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
         texts = [f"{port}: {_kinds(facts, name, port, counts[port])}" for port in worst[:_WORST]]
         if more := worst[_WORST:]:
             texts.append(f"{many(len(more), 'other port')} with up to {counts[more[0]]:.0f} errors each")
+        during = name is Known.PORT_RETRIED
         if texts:
-            many_now = name is Known.PORT_RETRIED and counts[worst[0]] > _FEW
-            weight = Weight.DEFECT if many_now else Weight.CONDITION
+            often = counts[worst[0]] > (_FEW if during else _FEW_BEFORE)
+            weight = (Weight.DEFECT if during else Weight.NOTE) if often else Weight.CONDITION
             yield Sign("", f"{'; '.join(texts)} {when} the run", weight)
             return
 
@@ -275,7 +293,7 @@ def pcie(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for now, possible, at, prefix, weight in (
         (Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE, Known.PCIE_NARROWEST, "x", Weight.DEFECT),
         (Known.PCIE_GENERATION, Known.PCIE_GENERATION_POSSIBLE, Known.NIC_ADDRESS, "generation ",
-         Weight.CONDITION),
+         Weight.NOTE),
     ):  # fmt: skip
         by_text: dict[str, list[str]] = defaultdict(list)
         for nic in _nics(facts):

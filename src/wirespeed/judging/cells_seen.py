@@ -263,7 +263,7 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
     defects = {
         (cause.name, hypothesis.place)
         for cause, hypothesis, weight in hypotheses
-        if weight is not Weight.CONDITION
+        if weight in (Weight.DEFECT, Weight.BUSY)
     }
     if not defects:
         return {}

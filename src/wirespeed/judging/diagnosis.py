@@ -25,7 +25,7 @@ from .cells_seen import distinguishing, slow_keys
 from .judge import Check, judge
 from .localise import WrongData
 from .other_ways import OtherWay
-from .verdict import Judgement, at_device
+from .verdict import Judgement, Verdict, at_device
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -89,7 +89,14 @@ class Finding:
         """How sure it is, for people."""
         if self.likely:
             return "likely cause"
-        return "possible cause" if self.is_explaining else "also found"
+        if self.is_explaining:
+            return "possible cause"
+        return "note" if self.is_note else "also found"
+
+    @property
+    def is_note(self) -> bool:
+        """Whether it is no defect, and explains no value."""
+        return self.weight is Weight.NOTE and not self.is_explaining
 
     @property
     def is_explaining(self) -> bool:
@@ -242,7 +249,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
             elif cells or weight is not Weight.CONDITION:
-                commands = _commands(document.machine, sign.device, cause)
+                commands = _commands(document.machine, sign.at or sign.device, cause)
                 possible.append(
                     Finding(
                         cause, sign.device, sign.text, len(cells), weight=weight, host=sign.host,
@@ -261,6 +268,44 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     count = len(slow) + slow_paths
     findings = tuple(replace(finding, slow=count) for finding in (*known, *possible))
     return Diagnosis(findings, count, unexplained, unreadable, has_facts, simulated)
+
+
+def excused(document: Document, check: Check, *, ignore_busy: bool = False) -> Check:
+    """The verdicts on a run, with warnings instead of failures if only settings cause them.
+
+    What the user, another process or the configuration of the host causes is no failure of the hardware. It
+    must explain every slow value: by predictions that fit, and readings that speak for it, or because it can
+    slow down its devices by any factor. What failed for other reasons than its rate stays a failure, and with
+    ``ignore_busy``, other processes are no excuse.
+    """
+    failing = {judgement.key for judgement in check.judgements if judgement.verdict.is_failure}
+    facts = facts_of(document)
+    settings = (cause for cause in CAUSES if cause.setting)
+    if not failing or not failing <= slow_keys(check.judgements) or not document.facts:
+        return check
+    if not any(next(cause.signs(document.machine, facts), None) for cause in settings):
+        return check
+    diagnosis = diagnose(document, check)
+    causes = [finding for finding in diagnosis.findings if finding.cells]
+    if diagnosis.unexplained or not all(map(_is_setting, causes)):
+        return check
+    if ignore_busy and any(finding.cause.weight is Weight.BUSY for finding in causes):
+        return check
+    judgements = tuple(
+        replace(judgement, verdict=Verdict.WARN) if judgement.key in failing else judgement
+        for judgement in check.judgements
+    )
+    testcases = {
+        name: Verdict.WARN if verdict.is_failure else verdict for name, verdict in check.testcases.items()
+    }
+    return replace(check, judgements=judgements, testcases=testcases)
+
+
+def _is_setting(finding: Finding) -> bool:
+    """Whether a cause of slow values is a setting, and known to have this effect."""
+    of_any_size = finding.cause.collectives or finding.weight is Weight.BUSY
+    causes = (finding.cause, *finding.others)
+    return bool(finding.evidence) and all(c.setting for c in causes) and (finding.likely or of_any_size)
 
 
 def _known(document: Document, explanation: Explanation) -> Finding | None:

@@ -17,7 +17,7 @@ from ..hardware.topology import LinkKind, Machine
 from ..peer_access import worded
 from ..results.baseline import Inventory, InventoryPart, Possession, possessions
 from ..statistics import grouped
-from ..tables import GENERATION, IDLE, RETRAINED, THROTTLED
+from ..tables import GENERATION, IDLE, P_STATE, RETRAINED, THROTTLED
 from ..units import many, some
 from .cause import facts_of
 from .other_ways import odd_devices
@@ -40,7 +40,7 @@ def hardware_changes(result: TestcaseResult, machine: Machine) -> Iterator[str]:
         ]
         first, values = course[0], [reading.value for reading in course]
         of_gpu = first.device in gpus
-        if first.unit or first.name == RETRAINED or not (of_gpu or isinstance(first.value, str)):
+        if first.unit or first.name in (RETRAINED, P_STATE) or not (of_gpu or isinstance(first.value, str)):
             continue
         if first.name == GENERATION and values == sorted(v for v in values if isinstance(v, (int, float))):
             continue  # an idle link wakes up
@@ -67,6 +67,7 @@ _SEEN = Advice(
     "sudo dmesg | grep -i -e NVRM -e Xid",
 )
 _DRIVER = Advice("install the NVIDIA driver, or load it", "sudo modprobe nvidia")
+_OTHERS = Advice("measure them with the tools of their vendor; for AMD: TransferBench, rocm-bandwidth-test")
 _LIBRARY = Advice("install what is missing, or restart after a driver update", "nvidia-smi")
 _SLOTS = Advice(
     "compare the slots with the data sheet, or say what should be there", "wirespeed check --expect gpus=8"
@@ -248,6 +249,7 @@ def _gpus(host: Possession, document: Document) -> Iterator[Missing]:
             withheld += usable
         elif usable and (facts.text(Known.DRIVER_LOADED) != ON or len(usable) > seen):
             yield _without_driver(usable, facts, why)
+    yield from _unsupported(host, document)
     if withheld:
         text = f"{many(len(withheld), 'GPU')} of the host not given to this container or job: "
         yield Missing(InventoryPart.GPUS, Verdict.WAIVED, text + _named(withheld, facts), tuple(withheld))
@@ -259,6 +261,24 @@ def _gpus(host: Possession, document: Document) -> Iterator[Missing]:
             text = f"the GPU at {_place(address, facts)} fell off the PCI bus (Xid 79) and is not back"
             in_container = facts.text(Known.CONTAINER) == ON
             yield _of_gpu(address, facts, Verdict.WARN if in_container else Verdict.FAIL, text)
+
+
+def _unsupported(host: Possession, document: Document) -> Iterator[Missing]:
+    """Yield the GPUs that nothing here can measure: if there are no others, it is worth a warning."""
+    facts, has_gpus = host.facts, bool(host.gpus or document.machine.gpus)
+    verdict = Verdict.WAIVED if has_gpus else Verdict.WARN
+    vendors = {at: vendor for at in facts.devices() if (vendor := facts.text(Known.PCI_VENDOR, at))}
+    for vendor, addresses in grouped((vendor, at) for at, vendor in vendors.items()).items():
+        be = "is" if len(addresses) == 1 else "are"
+        text = f"only NVIDIA GPUs are measured; {many(len(addresses), f'{vendor} GPU')} {be} here: "
+        yield Missing(
+            InventoryPart.GPUS, verdict, text + some(addresses, _NAMED), tuple(addresses), advice=_OTHERS
+        )
+    board = facts.text(Known.BOARD)
+    if "Jetson" in board and not has_gpus:
+        yield Missing(
+            InventoryPart.GPUS, verdict, f"the GPU of this board is not measured ({board})", advice=_LIBRARY
+        )
 
 
 def _is_left_alone(address: str, facts: Facts) -> bool:

@@ -21,6 +21,7 @@ from ..testcases.blocks import of_key
 from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
 from .cells_seen import ComparableCells
+from .confidential import by_other_gpus
 from .gates import GateComparison, GateSetName, compare_gates, load
 from .inventory import Missing, hardware_changes, missing
 from .localise import Observation, WrongData, accept, defects, localise, wrong_data
@@ -136,27 +137,10 @@ def judge(
     ignore_busy: bool = False,
     expected: Inventory | None = None,
 ) -> Check:
-    """Judge every cell of a Document, and find the likely causes of low values.
+    """The verdicts on a run by its values, as ``judged.judge``, which also asks what causes low ones.
 
-    A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
-    which can only tighten the range; a latency only with its baseline. What the user expects of a value
-    replaces its expected range. If several transfers share a memory of unknown capacity, the rate that the
-    CPUs reached in the same run replaces the capacity.
-
-    Args:
-        document: The run to judge.
-        overrides: Accepted deviations.
-        baseline: Values of good machines of the same model.
-        tolerance: A value fails if it is below its baseline by more than this fraction.
-        ignore_busy: Whether to judge cells of devices that another process used, too.
-        expected: What each host of the machine should have.
-
-    Returns:
-        The verdicts, culprits and possible causes.
-
-    Raises:
-        UsageError: If an override matches no cell, or the baseline is for a different kind of machine or has
-            no value that the run has; if the run knows nothing of what is expected.
+    If several transfers share a memory of unknown capacity, the rate that the CPUs reached in the same run
+    replaces the capacity.
     """
     if document.qualification:
         if overrides or baseline:
@@ -183,6 +167,7 @@ def judge(
         replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
         for one in judged
     ]
+    by_other_gpus(judged, cells, machine)
     judged = [by_attempts(one, document.peers) for one in judged] if document.peers else judged
     if not ignore_busy:
         judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]

@@ -7,7 +7,7 @@ What ``wirespeed doctor`` measures next, from what it has found so far.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -192,7 +192,12 @@ class Judged(Tabular):
         if by.max_age and (stale := by.max_age.stale(document)):
             return unjudged(check, stale)
         compared = (compare_gates(gate_set, document, check.judgements) for gate_set in by.gates)
-        return replace(check, gates=tuple(compared))
+        check = replace(check, gates=tuple(compared))
+        if not check.verdict.is_failure:
+            return check
+        from .diagnosis import excused
+
+        return excused(document, check, ignore_busy=by.ignore_busy)
 
     @cached_property
     def diagnosis(self) -> Diagnosis:
@@ -210,19 +215,6 @@ class Judged(Tabular):
         from .overview import overview
 
         return overview(self.document, self.check, self.diagnosis)
-
-    @property
-    def concluded(self) -> Verdict:
-        """The verdict of a diagnosis: that of the run; if nothing was measured, that of the facts.
-
-        The few facts of an imported log are no reason for a pass.
-        """
-        from .verdict import Verdict
-
-        document, verdict = self.document, self.check.verdict
-        is_of_facts = not document.testcases and not document.imported
-        judges_facts = is_of_facts and self.diagnosis.has_facts and not self.diagnosis.findings
-        return Verdict.PASS if judges_facts and not verdict.is_bad else verdict
 
     @cached_property
     def judgements(self) -> Mapping[Key, Judgement]:
@@ -242,6 +234,40 @@ class Judged(Tabular):
         found = {name: value for name, value in vars(self).items() if name in ("check", "diagnosis")}
         vars(later).update(found)
         return later
+
+
+def judge(
+    document: Document,
+    overrides: Sequence[Override] = (),
+    baseline: Baseline | None = None,
+    tolerance: float = BY_LIMITS.tolerance,
+    ignore_busy: bool = False,
+    expected: Inventory | None = None,
+) -> Check:
+    """Judge every cell of a Document, and find the likely causes of low values.
+
+    A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
+    which can only tighten the range; a latency only with its baseline. What the user expects of a value
+    replaces its expected range. Values that fail because of a setting, another process or the configuration
+    of the host are warnings.
+
+    Args:
+        document: The run to judge.
+        overrides: Accepted deviations.
+        baseline: Values of good machines of the same model.
+        tolerance: A value fails if it is below its baseline by more than this fraction.
+        ignore_busy: Whether to judge cells of devices that another process used, too.
+        expected: What each host of the machine should have.
+
+    Returns:
+        The verdicts, culprits and possible causes.
+
+    Raises:
+        UsageError: If an override matches no cell, or the baseline is for a different kind of machine or has
+            no value that the run has; if the run knows nothing of what is expected.
+    """
+    by = Criteria(tuple(overrides), baseline, tolerance, ignore_busy, expected)
+    return Judged(document, by).check
 
 
 #: Maximum number of times that testcases are measured to distinguish causes.

@@ -26,7 +26,7 @@ from .omissions import is_verified, unmeasured
 from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
-from .verdict import AT, BELOW_PEERS, Advice, Judgement, Verdict, at_device, of_error, share, worst
+from .verdict import BELOW_PEERS, Advice, Judgement, Verdict, advice_at, of_error, share, worst
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,7 @@ class _Summary:
             return str(check.wrong[0]), self._not_to_use(check.wrong[0])
         if check.culprits:
             first = check.culprits[0]
-            suspect = first.suspects[0]
-            advice = AT[suspect.kind]
-            command = at_device(advice.command, document.machine, *suspect.ends)
-            return f"{first} runs at {first.share}", replace(advice, command=command)
+            return f"{first} runs at {first.share}", advice_at(first.suspects[0], document.machine)
         if failed := failures(document):
             how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
             remedy = of_error(failed[0].reason, imported=bool(document.imported))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..document import Document
 from ..errors import MachineError
-from ..hardware.facts import OFF, OK, Facts, Known
+from ..hardware.facts import OFF, OK, ON, Facts, Known
 from ..hardware.network import Network
 from ..hardware.topology import LinkKind, Machine
 from ..peer_access import OF_HOST, PEER_ACCESS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, worded
@@ -28,6 +28,12 @@ _V = PeerVerdict
 _BROKEN = frozenset({_V.HANGS, _V.WRONG, _V.FAILS})
 _ANY = _BROKEN | {_V.SLOW}
 _PCIE = frozenset({LinkKind.PCIE})
+#: Kinds of links of which a cause that concerns no others says nothing about pairs that NVLink joins.
+_NO_NVLINK = frozenset({LinkKind.PCIE, LinkKind.C2C, LinkKind.NETWORK})
+#: Registry key that maps all memory of a GPU in its BAR1; and those with which owners of GeForce GPUs reached
+#: correct data with patched modules: issue 25 and pull request 34 of aikitoria/open-gpu-kernel-modules.
+_STATIC_BAR1 = "RMForceStaticBar1=1"
+_PATCHED_KEYS = f"ForceP2P=17;RMForceP2PType=1;RMPcieP2PType=1;PeerMappingOverride=1;{_STATIC_BAR1}"
 _BETWEEN = frozenset({PeerMechanism.IPC, PeerMechanism.DESCRIPTOR, PeerMechanism.NCCL})
 
 
@@ -98,17 +104,26 @@ def _forwarding(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _advertised(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    keys, known = facts.several(Known.REGISTRY_KEYS), facts.knows(Known.REGISTRY_KEYS)
+    text = f"; registry keys of the driver: {', '.join(keys) or 'none'}" if known else ""
     for gpu in machine.gpus:
         if "GeForce" in gpu.model and gpu.peers:
-            yield Sign(gpu.name, f"{gpu.model} has no official peer access over PCIe")
+            yield Sign(gpu.name, f"{gpu.model} has no official peer access over PCIe{text}")
+
+
+def _display(machine: Machine, facts: Facts) -> Iterator[Sign]:
+    for gpu in machine.gpus if _STATIC_BAR1 not in facts.several(Known.REGISTRY_KEYS) else ():
+        if facts.text(Known.DISPLAY, gpu.name) == ON:
+            yield Sign(gpu.name, f"a display uses {gpu.name}, so that its BAR1 may not map all of its memory")
 
 
 def _only(
     name: str, title: str, breaks: frozenset[PeerVerdict], evidence: Evidence, confirm: str, remedy: str,
     mechanisms: frozenset[PeerMechanism] = frozenset(PeerMechanism),
+    slows: frozenset[LinkKind] = frozenset(LinkKind),
 ) -> PeerCause:  # fmt: skip
     """A cause that only attempts of peer access show."""
-    cause = Cause(name, title, Weight.CONDITION, _PCIE, evidence, confirm, remedy)
+    cause = Cause(name, title, Weight.CONDITION, slows, evidence, confirm, remedy)
     return PeerCause(cause, breaks, evidence, mechanisms)
 
 
@@ -136,26 +151,33 @@ PEER_CAUSES = (
     _known("fabric", _BROKEN),
     _known("iommu", _ANY),
     _known("bar1", _ANY),
+    _known("bar1-largest", _ANY),
+    _only("display", "a display uses the GPU", _BROKEN, _display,
+          "nvidia-smi --query-gpu=index,display_active --format=csv",
+          "attach the display to another GPU, or map all memory in BAR1 (static BAR1) in "
+          "/etc/modprobe.d/nvidia.conf, and restart", slows=_PCIE),
     _known("acs", _ANY, _acs_groups),
     _known("ecc", frozenset({_V.WRONG})),
     _known("mig", frozenset({_V.FAILS})),
     _known("confidential", frozenset({_V.FAILS})),
     _known("pcie-width", frozenset({_V.SLOW})),
     _known("pcie-generation", frozenset({_V.SLOW})),
-    _known("pcie-errors", frozenset({_V.SLOW})),
+    _known("pcie-errors", _ANY),
     _known("nvlinks", frozenset({_V.SLOW})),
     _only("container", "the container separates processes that share GPU memory", _BROKEN, _container,
           "df -h /dev/shm; ls -l /proc/self/ns/ipc",
-          "docker run --ipc=host; Kubernetes: hostIPC, or one container for all GPUs", _BETWEEN),
+          "docker run --ipc=host; between containers also one PID namespace: --pid=host, or "
+          "--pid=container:NAME; Kubernetes: hostIPC and hostPID, or one container for all GPUs", _BETWEEN),
     _only("root-forwarding", "the CPU forwards traffic between its root ports slowly",
           frozenset({_V.SLOW}), _forwarding, "nvidia-smi topo -m",
           "expected on some hosts: the data is right, copies through the host are faster; use slots below "
-          "one PCIe switch"),
+          "one PCIe switch", slows=_PCIE),
     _known("virtual", _ANY),
     _only("peers-advertised", "the driver offers peer access that this platform does not support", _BROKEN,
           _advertised, "nvidia-smi topo -p2p w; modinfo nvidia | grep ^version",
-          "use the vendor's unpatched driver in its newest version; a patched one requires the IOMMU to be "
-          "off and Resizable BAR"),
+          "use the vendor's unpatched driver in its newest version; a patched one requires Resizable BAR, "
+          "iommu=pt or the IOMMU off, no display at these GPUs, and keys in /etc/modprobe.d/nvidia.conf",
+          slows=_PCIE),
 )  # fmt: skip
 
 
@@ -316,11 +338,14 @@ def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFind
     verdicts, bad = access.verdicts, access.bad()
     good = [pair for pair, verdict in verdicts.items() if verdict is PeerVerdict.WORKS]
     found: dict[str, PeerFinding] = {}
+    network = Network(machine)
+    linked = {pair for pair in access.pairs if _level(network, pair) == 0}
     for known in PEER_CAUSES:
+        no_nvlink = known.cause.slows <= _NO_NVLINK
         concerned = [
             pair for pair, attempts in access.pairs.items()
-            if pair in bad and {a.mechanism for a in attempts if a.verdict is bad[pair]} <= known.mechanisms
-            and bad[pair] in known.breaks
+            if pair in bad and bad[pair] in known.breaks and not (no_nvlink and pair in linked)
+            and {a.mechanism for a in attempts if a.verdict is bad[pair]} <= known.mechanisms
         ]  # fmt: skip
         signs = [sign for sign in known.evidence(machine, facts) if _concerns(sign, concerned)]
         if not signs or known.cause.name in found:
@@ -352,6 +377,8 @@ def _covered(signs: Iterable[Sign], pairs: Iterable[Pair]) -> int:
 def _repair(cause: Cause, machine: Machine, facts: Facts, pairs: Iterable[Pair]) -> Iterator[str]:
     """What to do about a cause: its remedy, and the commands for the bridges of the pairs."""
     yield cause.remedy
+    if keys := {"display": _STATIC_BAR1, "peers-advertised": _PATCHED_KEYS}.get(cause.name):
+        yield f'options nvidia NVreg_RegistryDwords="{keys}"'
     if cause.name != "acs":
         return
     gpus = dict.fromkeys(end for pair in pairs for end in pair)

@@ -167,8 +167,8 @@ class Suspects:
         return Suspect(kind, ends if one_way else tuple(sorted(ends)), one_way)
 
 
-#: Domain, bus and device; nothing else of a file becomes a part of a command.
-_BUS_ID = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.0)?")
+#: Domain, bus and device; nothing else of a file becomes a part of a command. Of a bridge, also the function.
+_BUS_ID = re.compile(r"(?:pcie:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(\.[0-7])?")
 
 
 def at_device(command: str, machine: Machine, *places: str) -> str:
@@ -178,7 +178,7 @@ def at_device(command: str, machine: Machine, *places: str) -> str:
         command: The command, with ``{pci}`` and ``{gpu}`` where options of lspci and nvidia-smi go, and
             ``{address}`` for the name of the device in ``/sys/bus/pci/devices``.
         machine: The machine with the GPU. Its bus ID names the GPU, since programs number GPUs differently.
-        *places: Vertices: devices, switches.
+        *places: Vertices: devices, switches; or PCI addresses.
 
     Returns:
         The command for this GPU, or for all if no place is a GPU whose bus ID is known.
@@ -186,11 +186,11 @@ def at_device(command: str, machine: Machine, *places: str) -> str:
     known = {gpu.name: gpu.bus_id for gpu in machine.gpus}
     known |= {f"{rank.index}/{rank.device}": rank.bus_id for rank in machine.ranks if rank.bus_id}
     devices = {place: MachineVertices(machine).of(place).device for place in places}
-    matches = (_BUS_ID.fullmatch(known.get(place) or known.get(devices[place]) or "") for place in places)
+    matches = (_BUS_ID.fullmatch(known.get(place) or known.get(devices[place]) or place) for place in places)
     bus = next(filter(None, matches), None)
     if not bus:
         return command.format(pci="", gpu="", address="*")
-    domain, device = f"{int(bus[1], 16):04x}", f"{bus[2]}.0"
+    domain, device = f"{int(bus[1], 16):04x}", f"{bus[2]}{bus[3] or '.0'}"
     pci = device if domain == "0000" else f"{domain}:{device}"
     return command.format(pci=f" -s {pci}", gpu=f" -i {domain}:{device}", address=f"{domain}:{device}")
 
@@ -241,6 +241,25 @@ AT = {
     SuspectKind.PAIR_OF_DEVICES: Advice("check the route between the two", "sudo lspci -tv"),
     SuspectKind.PAIR_OF_NODES: Advice("check the route between the two", "numactl --hardware"),
 }
+#: Models whose memory is that of the host: it has no ECC counters of the GPU.
+_SHARED_MEMORY = ("GB10", "Jetson", "Orin", "Thor")
+_OF_SHARED_MEMORY = Advice(
+    "check the clocks, and what else uses the memory, which CPU and GPU share",
+    "nvidia-smi -q{gpu} -d CLOCK,PERFORMANCE",
+)
+
+
+def advice_at(suspect: Suspect, machine: Machine) -> Advice:
+    """What to do about a suspect, with the command for its place."""
+    advice, places = AT[suspect.kind], {MachineVertices(machine).of(end).device for end in suspect.ends}
+    models = [gpu.model for gpu in machine.gpus if gpu.name in places]
+    if suspect.kind is SuspectKind.GPU_MEMORY and any(
+        set(model.split()) & {*_SHARED_MEMORY} for model in models
+    ):
+        advice = _OF_SHARED_MEMORY
+    return replace(advice, command=at_device(advice.command, machine, *suspect.ends))
+
+
 BUSY = Advice("wait for idle devices, or judge anyway with --ignore-busy", "wirespeed check --wait-idle 5min")
 IDLE = Advice("end the other processes, or wait for idle devices", "wirespeed check --wait-idle 5min")
 LARGER = Advice("measure with larger buffers: without --size, or with more", "wirespeed check --size 512MiB")

@@ -87,9 +87,13 @@ def _amount(amount: float, nics: Sequence[str]) -> float:
 
 
 def _first_endpoints(amount: float, nics: Sequence[str]) -> tuple[str, ...]:
-    """A setting of NCCL that selects the first endpoint of each NIC."""
+    """A setting of NCCL that selects every second endpoint: of cards with two, the first of each."""
     del amount
     return (f"NCCL_IB_HCA=={','.join(nics[::2])}",)
+
+
+def _by_port(gbits: float, nic: NicModel) -> float:
+    return min(1.0, gbits / nic.gbits)
 
 
 def _by_lanes(lanes: float, nic: NicModel) -> float:
@@ -100,6 +104,8 @@ def _by_generation(generation: float, nic: NicModel) -> float:
     return float(min(1.0, 2.0 ** (generation - nic.generation)))
 
 
+#: The ports of a switch with a NIC and a GPU, and what is above them: its upstream port and the root port.
+_PORT_OF_NIC, _PORT_OF_GPU, _ABOVE = "0000:12:01.0", "0000:12:00.0", ("0000:11:00.0", "0000:10:01.0")
 _UNUSED: _Change = (Known.PORT_USED, OFF, _SECOND)
 #: Faults with a cause, by their names. The factors are those of the public reports as far as there are any:
 #: one endpoint 98 of 185 Gbit/s (dgx-spark-playbooks 103), GPUDirect 15 of 47 GB/s (Mooncake 1459).
@@ -124,6 +130,13 @@ FAULTS = {
         ("nps", "nodes-per-socket", 0.6, ((Known.NODES_PER_SOCKET, _amount, ""),), 4.0),
         ("nps1", "whole-sockets", 0.5, ((Known.CPU_DESIGN, "AuthenticAMD 25 1", ""),
          (Known.SWITCH, "none", "gpu0"))),
+        ("rate", "nic-slower", _by_port, ((Known.PORT_RATE, _amount, _SECOND),), 100.0),
+        ("bond", "nic-bond", 0.5, ((Known.INTERFACE_KIND, "bond", _INTERFACE),
+         (Known.BOND_WITHOUT_LINK, ("eth1",), _INTERFACE))),
+        ("acs", "nic-isolated", 0.5, ((Known.BRIDGES, (_PORT_OF_NIC, *_ABOVE), _ENDPOINTS),
+         (Known.ACS_REDIRECTS, (_PORT_OF_NIC,), _ENDPOINTS),
+         (Known.BRIDGES, (_PORT_OF_GPU, *_ABOVE), "gpu0")), 0.0, True),
+        ("iommu", "iommu", 0.5, ((Known.IOMMU, ("DMA-FQ",), ""),), 0.0, True),
         ("driver", "node-settings", 0.6, ((Known.DRIVER_KERNEL, "570.86.10", ""),)),
         ("bridge", "nic-detour", 0.06, ((Known.INTERFACE_KIND, "bridge", "br0"),)),
     )
@@ -139,7 +152,9 @@ class NodeFault:
     amount: float
 
 
-def parse_node_fault(text: str, nodes: Sequence[str], nic: NicModel) -> NodeFault | None:
+def parse_node_fault(
+    text: str, nodes: Sequence[str], nic: NicModel, rails: int, *, has_gpus: bool
+) -> NodeFault | None:
     """Parse a fault such as ``mtu=1500@node1`` or ``endpoint@node0``; None if its name is another one.
 
     Raises:
@@ -154,8 +169,12 @@ def parse_node_fault(text: str, nodes: Sequence[str], nic: NicModel) -> NodeFaul
     if bool(match[2]) > bool(fault.amount) or (match[2] and not int(match[2])):
         example = f"{fault.name}={fault.amount:g}" if fault.amount else fault.name
         raise MachineError(f"the fault {text!r} has another amount; write {example}@{match[3]}")
-    if fault.name in ("endpoint", "hca") and len(nic.names) < 2:
+    if fault.name == "endpoint" and len(nic.names) < 2:
         raise MachineError(f"the fault {text!r} has no place: each NIC has only one endpoint")
+    if fault.name == "hca" and len(nic.names) * rails < 2:
+        raise MachineError(f"the fault {text!r} has no place: each node has only one NIC")
+    if fault.of_gpus and not has_gpus:
+        raise MachineError(f"the fault {text!r} has no place: these nodes have no GPUs")
     node = -1 if match[3] == EACH else nodes.index(match[3])
     return NodeFault(fault, node, float(match[2] or fault.amount))
 
@@ -188,7 +207,7 @@ def facts_of(
             for name, value, unit in (
                 (Known.NIC_DRIVER, "mlx5_core", ""), (Known.NIC_CARD, f"card{rail}", ""),
                 (Known.NIC_ADDRESS, f"{endpoint:04x}:{rail + 1:02x}:00.0", ""),
-                (Known.NIC_FIRMWARE, "28.45.4028", ""), (Known.NUMA_NODE, "0", ""),
+                (Known.NIC_FIRMWARE, "28.45.4028", ""), (Known.NUMA_NODE, f"{2 * rail // rails}", ""),
                 (Known.PCIE_WIDTH, nic.lanes, ""), (Known.PCIE_WIDTH_POSSIBLE, nic.lanes, ""),
                 (Known.PCIE_GENERATION, nic.generation, ""),
                 (Known.PCIE_GENERATION_POSSIBLE, nic.generation, ""),

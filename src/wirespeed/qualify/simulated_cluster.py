@@ -412,7 +412,7 @@ def _cluster(
             if lost[1] not in names:
                 raise MachineError(f"the fault {text!r} has no place: write {names[0]} to {names[-1]}")
             missing.add(names.index(lost[1]))
-        elif cause := parse_node_fault(text, names, nic):
+        elif cause := parse_node_fault(text, names, nic, rails, has_gpus=bool(machine.gpus)):
             causes.append(cause)
         else:
             faults.append(

@@ -254,13 +254,16 @@ def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:
 
 
 def _findings(document: Document, summary: Overview, file: str) -> Iterator[RenderableType]:
-    """Defects that explain no value, and the number of causes that are not shown, with where they are."""
+    """Defects that explain no value, and the number of causes that are not shown, with where they are.
+
+    Notes, which are no defects and explain nothing, are on the screen of ``doctor``.
+    """
     is_said = _BUSY if users(document) else ()
     seen = (summary.finding, *summary.also[:ALSO])
     others = [
         finding
         for finding in summary.diagnosis.findings
-        if finding not in seen and finding.cause.name not in is_said
+        if finding not in seen and finding.cause.name not in is_said and not finding.is_note
     ]
     defects = [finding for finding in others if not finding.cells]
     for finding in defects[:_FOUND]:

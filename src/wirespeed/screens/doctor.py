@@ -33,6 +33,8 @@ from .descriptions import HELP, linked
 
 #: Maximum number of testcases whose names are shown.
 _MOST_NAMED = 8
+#: How lines about what is missing begin, if it is not sure that it is.
+_LEADS = {Verdict.WARN: "warning", Verdict.WAIVED: "note"}
 
 
 def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
@@ -46,13 +48,12 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     document, check, diagnosis = judged.document, judged.check, judged.diagnosis
     parts: list[RenderableType] = [heading(document, style.settings)]
     parts += [
-        Text(f"{'note' if absence.verdict is Verdict.WAIVED else 'missing'}: {absence}", "bold")
-        for absence in check.missing
+        Text(f"{_LEADS.get(absence.verdict, 'missing')}: {absence}", "bold") for absence in check.missing
     ]
-    parts += warnings(explanations(document), style)
+    parts += warnings(explanations(document, lacking=()), style)
     if document.testcases:
         parts += _measured(document, steps)
-    verdict = judged.concluded
+    verdict = check.verdict
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
     parts += [Text(f"slow: {culprit_text(culprit)}") for culprit in check.culprits]
@@ -117,9 +118,9 @@ def _closing(judged: Judged) -> str:
     if diagnosis.slow:
         return "every slow value has a possible cause; fix the cause and run again"
     count = len(diagnosis.findings) + sum(absence.verdict is not Verdict.WAIVED for absence in check.missing)
-    seen = many(count, "finding") if count else "nothing found"
     if not document.testcases:
-        return seen
+        return many(count, "finding") if count else "the readings show no defect; this is not a pass"
+    seen = many(count, "finding") if count else "nothing found"
     any_judged = any(judgement.verdict.is_judged for judgement in check.judgements)
     return f"{seen}; {'nothing is slow' if any_judged else 'no value could be judged'}"
 
@@ -153,8 +154,8 @@ def _shown(fact: Fact) -> str:
 
 #: Version of the JSON; it increases if a reader of the older one would misread it.
 VERSION = 1
-#: Maximum number of causes and of commands that are shown; ``verbose`` shows all.
-_CAUSES, _COMMANDS = 2, 4
+#: Maximum number of causes and of the commands of one that are shown; ``verbose`` shows all.
+_CAUSES, _COMMANDS = 2, 8
 
 
 def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> str:
@@ -246,12 +247,12 @@ def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[Rende
         return
     yield _detail("repair  ", finding.repair[0])
     commands = finding.repair[1:]
-    shown = commands if style.verbose else commands[:_COMMANDS]
+    shown = commands if style.verbose or len(commands) <= _COMMANDS else ()
     yield from (_command(f"          {text}") for text in shown)
-    if commands and finding.cause.name == "acs":
+    if shown and finding.cause.name == "acs":
         yield _detail(" " * 8, "(until the next boot; this weakens the isolation between virtual machines)")
-    if len(commands) > len(shown):
-        yield Text(f"            {len(commands) - len(shown)} more lines; -v shows all", "dim")
+    if len(commands) > len(shown):  # part of a repair repairs nothing
+        yield Text(f"            {len(commands)} commands; -v shows them", "dim")
     yield _detail("confirm ", finding.confirm)
 
 

@@ -218,7 +218,9 @@ class _Reader:
         state = self.nvml.ask("nvmlSystemGetConfComputeState")
         if state is None or not state.ccFeature:
             return False
-        self.notes.append("the GPUs are in confidential computing mode: only testcases timed by events run")
+        self.notes.append(
+            "the GPUs are in confidential computing mode: the host's clock times copies with it"
+        )
         return True
 
     def _handles(self) -> list[Any]:

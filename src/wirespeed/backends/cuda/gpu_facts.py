@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -32,6 +33,11 @@ _BANDWIDTH_MODES = ("full", "off", "minimum", "half", "three quarters")
 #: Source: NVML_CLOCK_MEM and NVML_FI_DEV_ECC_DBE_VOL_TOTAL in nvml.h.
 _MEMORY_CLOCK, _UNCORRECTED = 2, 4
 _MILLI = 1e-3
+#: What is read of ``proc/driver/nvidia/params``.
+_KEYS = re.compile(r"^RegistryDwords:.*$", re.MULTILINE)
+#: Attribute with the sizes that Resizable BAR can give BAR1: bit n stands for 2^(n + 20) bytes. Source:
+#: sysfs-bus-pci in the ABI documentation of Linux, resourceN_resize.
+_SIZES, _MEGABYTE_BITS = "resource1_resize", 20
 #: Model of GPUs whose memory no NIC can access, whatever is loaded: its memory is the host's (NVIDIA's forum
 #: for developers, "DGX Spark GPUDirect RDMA", topic 348787).
 _WITHOUT_GPUDIRECT = "GB10"
@@ -47,6 +53,9 @@ def facts(gpus: Sequence[Gpu], nvml: Nvml, root: TreePath = HERE) -> Iterator[Fa
         root: Folder that contains ``sys`` and ``proc``.
     """
     yield Fact.of(Known.DRIVER_KERNEL, kernel_module(root) or None, why="no such file")
+    if (keys := (root / "proc/driver/nvidia/params").read(_KEYS)) is not None:
+        named = keys.partition(":")[2].strip().strip('"').split(";")
+        yield Fact(Known.REGISTRY_KEYS, tuple(filter(None, map(str.strip, named))))
     library = nvml.ask("nvmlSystemGetDriverVersion")
     yield _fact(Known.DRIVER_LIBRARY, None if library is None else decoded(library))
     handles = {gpu.name: nvml.handle(gpu) for gpu in gpus}
@@ -79,36 +88,18 @@ def _of_bus(gpu: Gpu, root: TreePath) -> Iterator[Fact]:
     yield _fact(Known.NUMA_NODE, "unknown" if node.startswith("-") else node or None, device=gpu.name)
     group = device / "iommu_group"
     yield _fact(Known.IOMMU_GROUP, group.resolve().name if group.exists() else OFF, device=gpu.name)
-    yield from _of_bridges(gpu.name, pci.ports(device)[1:])
+    yield from pci.facts_of_bridges(device, gpu.name)
+    if re.fullmatch("[0-9a-f]{1,16}", sizes := pci.read(device / _SIZES)) and int(sizes, 16):
+        most = 2.0 ** (int(sizes, 16).bit_length() - 1 + _MEGABYTE_BITS)
+        yield Fact(Known.BAR1_MOST, most, "B", gpu.name)
     hops = pci.hops(device)
     if hops and all(hop.is_credible for hop in hops):
-        narrowest = pci.narrowest(hops)
-        own = hops[0].below
-        yield _fact(Known.PCIE_WIDTH, narrowest.width_now or None, device=gpu.name)
-        yield _fact(Known.PCIE_WIDTH_POSSIBLE, own.width or None, device=gpu.name)
-        yield _fact(Known.PCIE_NARROWEST, narrowest.below.address, device=gpu.name)
         yield _fact(
             Known.PCIE_GENERATION_POSSIBLE, min(hop.generation for hop in hops) or None, device=gpu.name
         )
-        yield _fact(Known.PCIE_GENERATION_OF_GPU, own.generation or None, device=gpu.name)
+        yield _fact(Known.PCIE_GENERATION_OF_GPU, hops[0].below.generation or None, device=gpu.name)
         yield _fact(Known.SWITCH, hops[1].below.address if len(hops) > 1 else "none", device=gpu.name)
-    for name, count in zip((Known.AER, Known.AER_CORRECTED), pci.errors(device), strict=True):
-        yield Fact.of(name, count, device=gpu.name)
-
-
-def _of_bridges(name: str, bridges: Sequence[TreePath]) -> Iterator[Fact]:
-    """Yield what isolates a GPU from others: its bridges, their IOMMU groups, and their ACS."""
-    yield Fact(Known.BRIDGES, tuple(bridge.name for bridge in bridges), device=name)
-    groups = (bridge / "iommu_group" for bridge in bridges)
-    yield Fact(
-        Known.BRIDGE_GROUPS, tuple(g.resolve().name if g.exists() else OFF for g in groups), device=name
-    )
-    redirects = {bridge.name: pci.redirects(bridge) for bridge in bridges}
-    if None in redirects.values():
-        yield Fact(Known.ACS_REDIRECTS, device=name, reason=pci.ROOT_ONLY)
-    else:
-        found = tuple(address for address, redirecting in redirects.items() if redirecting)
-        yield Fact(Known.ACS_REDIRECTS, found, device=name)
+    yield from pci.facts_of_links(device, gpu.name, sleeps=True)
 
 
 #: Fact of a pair -> NVML_P2P_CAPS_INDEX_* in nvml.h.
@@ -138,6 +129,8 @@ def _of_gpu(gpu: Gpu, handle: Any, nvml: Nvml) -> Iterator[Fact]:
     bar, memory = (nvml.ask(f"nvmlDeviceGet{kind}", handle) for kind in ("BAR1MemoryInfo", "MemoryInfo"))
     yield _fact(Known.BAR1, bar.bar1Total if bar else None, "B", name)
     yield _fact(Known.MEMORY, memory.total if memory else None, "B", name)
+    if (display := nvml.ask("nvmlDeviceGetDisplayActive", handle)) is not None:
+        yield switch(Known.DISPLAY, display)
     version = nvml.ask("nvmlDeviceGetVbiosVersion", handle)
     yield _fact(Known.VBIOS, None if version is None else decoded(version), device=name)
     yield from _nvlinks(gpu, handle, nvml)

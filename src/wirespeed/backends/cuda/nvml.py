@@ -16,7 +16,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from ...hardware.devices import Gpu
-from ...tables import GENERATION, IDLE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
+from ...tables import GENERATION, IDLE, P_STATE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
 from ..gpu.gpu_driver import Monitor
 from ..pci import LinkSpeed, read
 from ..tree import TreePath
@@ -246,6 +246,7 @@ class Nvml(Monitor):
 
         note("SM clock", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_SM, scale=_MEGA, unit="Hz")
         note("memory clock", "nvmlDeviceGetClockInfo", lib.NVML_CLOCK_MEM, scale=_MEGA, unit="Hz")
+        note(P_STATE, "nvmlDeviceGetPerformanceState")
         note("temperature", "nvmlDeviceGetTemperature", lib.NVML_TEMPERATURE_GPU, unit="°C")
         ecc = self.ask("nvmlDeviceGetEccMode", handle)
         if ecc is not None:

@@ -28,10 +28,10 @@ from .gate import Gate, Ticks
 from .gpu_driver import GpuDriver, Monitor, driver_of
 from .launch_config import LIST_GRANULE, NODE, WORD, unfit
 from .memory import GpuBufferPool
-from .prepared import GpuBlocks, GpuPrepared, Signals
+from .prepared import GpuBlocks, GpuPrepared, HostTimed, Signals
 from .stream_ops import Contents
 
-_CONFIDENTIAL = "the GPUs are in confidential computing mode: {} is not timed reliably by events"
+_CONFIDENTIAL = "the GPUs are in confidential computing mode"
 #: Operations of an engine; the engine sm supports all, and others only copies.
 _OPERATIONS = {
     Engine.SM_BULK: (Operation.COPY, Operation.CHASE),
@@ -118,6 +118,8 @@ class GpuBackend(Backend, ABC):
         kinds = {end.kind for t in measurement.transfers for end in t.ends}
         if MemoryKind.PAGEABLE in kinds and len(measurement.transfers) > 1:
             return "copies of pageable memory run in the calling thread, so only one can run at a time"
+        if any(map(self._is_encrypted, measurement.transfers)) and len(measurement.transfers) > 1:
+            return f"{_CONFIDENTIAL}: the calling thread encrypts, so only one copy can run at a time"
         return self._unusable or None
 
     def refuses_transfer(self, transfer: Transfer) -> str:
@@ -146,6 +148,10 @@ class GpuBackend(Backend, ABC):
         """Whether the GPUs are in confidential computing mode."""
         return self._machine.confidential
 
+    def _is_encrypted(self, transfer: Transfer) -> bool:
+        """Whether the driver encrypts a transfer, so that the host's clock times it."""
+        return self.confidential and {end.kind for end in transfer.ends} != {MemoryKind.DEVICE}
+
     def prepare(self, measurement: Measurement, options: RunOptions) -> GpuPrepared:
         if reason := self.refuses(measurement):
             raise BackendError(reason)
@@ -168,6 +174,7 @@ class GpuBackend(Backend, ABC):
             binder = Binder(pool, self._device, self._contents_of, options, self._peers, ticks)
             binder.paced = sum(t.is_paced for t in measurement.transfers)
             kind = GpuBlocks if any(t.scattered for t in measurement.transfers) else GpuPrepared
+            kind = HostTimed if any(map(self._is_encrypted, measurement.transfers)) else kind
             return kind(measurement, engines, binder, gate, self._signals, options)
 
         try:
@@ -180,6 +187,8 @@ class GpuBackend(Backend, ABC):
     def _spread(self, transfer: Transfer, options: RunOptions) -> int:
         """Over how many copy engines a transfer is fastest: both ways are tried, once each."""
         if transfer.engine is not Engine.CE or transfer.bytes < _SPREAD_FROM_BYTES or transfer.scattered:
+            return 1
+        if self._is_encrypted(transfer):  # in one thread
             return 1
         if transfer not in self._engines:
             fast = replace(transfer, role=Role.MEASURED, rate=math.inf, start=0.0)
@@ -372,9 +381,12 @@ _REASONS: tuple[tuple[Callable[[GpuBackend, Transfer, Any], Any], str], ...] = (
      "kernels cannot access pageable memory"),
     (_lacks_bulk, "bulk copies require compute capability 9.0 or later; {gpu.name} has "
      "{gpu.compute_capability}; use the engine sm"),
-    (lambda b, t, gpu: b.confidential and {end.kind for end in t.ends} != {MemoryKind.DEVICE},
-     _CONFIDENTIAL.format("the driver encrypts transfers between host and GPU, so they")),
-    (lambda b, t, gpu: b.confidential and t.operation.is_latency, _CONFIDENTIAL.format("a latency")),
+    (lambda b, t, gpu: b.confidential and t.operation.is_latency,
+     f"{_CONFIDENTIAL}: events do not time a latency reliably"),
+    (lambda b, t, gpu: b._is_encrypted(t) and (t.engine is not Engine.CE or t.scattered),
+     f"{_CONFIDENTIAL}: kernels cannot access host memory; only copies of the engine ce are encrypted"),
+    (lambda b, t, gpu: b._is_encrypted(t) and (t.is_paced or t.start),
+     f"{_CONFIDENTIAL}: copies with the host start at once, at full speed"),
     (lambda b, t, gpu: t.operation.is_latency and t.bytes < 2 * NODE,
      f"a {{t.operation}} requires at least {2 * NODE} bytes"),
     (lambda b, t, gpu: t.operation is Operation.SIGNAL and not b.answers(gpu, t),

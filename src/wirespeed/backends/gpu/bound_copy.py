@@ -285,7 +285,7 @@ class Binder:
     def _region(self, bound: BoundCopy, buffer: GpuBuffer, offset: int = 0) -> Region:
         device = near(buffer, bound.device, self._device)
         staging = None
-        if buffer.memory.kind is MemoryKind.PAGEABLE:
+        if not buffer.address:
             staging = self.take(Memory(device.name, MemoryKind.DEVICE), bound.transfer.bytes, device)
         return Region(device, buffer, bound.transfer.bytes, offset, staging)
 

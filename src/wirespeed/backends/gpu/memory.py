@@ -181,6 +181,12 @@ class GpuBufferPool:
         """
         node = next(n for n in self._machine.numa if n.name == memory.device)
         cpus = node.cpus if affinity else ()
+        if self._machine.confidential and memory.kind is MemoryKind.PINNED:
+            if huge:
+                raise BackendError(
+                    "in confidential computing mode, the driver chooses pages: omit --huge-pages"
+                )
+            return self._allocated(memory, size, owner, cpus)
         host = self._host.take(node.index, size, lambda b: self._touch(b, cpus))
         in_huge_pages = huge_bytes(host.address) if huge else host.bytes
         if in_huge_pages is None or in_huge_pages < host.bytes:
@@ -205,6 +211,29 @@ class GpuBufferPool:
 
         address = owner.driver.address_of(host.address)
         return GpuBuffer(memory, False, address, host.address, host.bytes, release)
+
+    def _allocated(self, memory: Memory, size: int, owner: Device, cpus: Sequence[int]) -> GpuBuffer:
+        """Pinned memory from the driver, which in confidential computing mode registers no other memory.
+
+        It moves the pages between host and GPU, so that no kernel may access them: as pageable memory, they
+        are filled and verified by copies.
+        """
+
+        def allocate() -> int:
+            self.bind(cpus)
+            owner.use()
+            host = owner.driver.allocate_host(size)
+            ctypes.memset(host, 0, size)
+            return host
+
+        with ThreadPoolExecutor(1) as pool:
+            host = pool.submit(allocate).result()
+
+        def release() -> None:
+            owner.use()
+            owner.driver.free_host(host)
+
+        return GpuBuffer(memory, False, 0, host, size, release)
 
     def _touch(self, buffer: HostBuffer, cpus: Sequence[int]) -> None:
         """Place the pages with threads on the CPUs of its node."""

@@ -16,12 +16,12 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from ...hardware.devices import NumaNode
-from ...hardware.facts import ABSENT, EXCLUDED, OFF, ON, UNLIMITED, Fact, Known
+from ...hardware.facts import ABSENT, EXCLUDED, OFF, ON, UNLIMITED, WSL, Fact, Known
 from ...hardware.topology import Cache, Link, LinkKind, Machine
 from ...units import GIB, KIB, MIB
 from .. import pci
 from ..tree import HERE, TreePath
-from .load import allowed, control_groups, cpu_list, first_cpu, meminfo, mounts, number, read, whole
+from .load import NO_LIMIT, allowed, control_groups, cpu_list, first_cpu, meminfo, mounts, number, read, whole
 
 _SIZE_UNITS = {"K": KIB, "M": MIB, "G": GIB}
 
@@ -59,6 +59,11 @@ def huge_page_mode(root: TreePath) -> str:
 def is_virtual(root: TreePath) -> bool:
     """Whether the CPU shows a hypervisor, which only those of x86 do."""
     return "hypervisor" in first_cpu(root).get("flags", "").split()
+
+
+def is_wsl(root: TreePath) -> bool:
+    """Whether this is the Windows Subsystem for Linux, whose kernel says so."""
+    return "microsoft" in (read(root / "proc/sys/kernel/osrelease") or "").lower()
 
 
 def discover(machine: Machine, root: TreePath = HERE, cpus: Collection[int] | None = None) -> Machine:
@@ -230,7 +235,7 @@ _OPTIONS = re.compile(
 )
 #: Parts of files: what is read of them is also what is recorded, and the rest may be private.
 _MEMLOCK = re.compile(r"^Max locked memory\s.*$", re.MULTILINE)
-_GROUP = re.compile(r"^\d+:(?:(?:[\w=,-]+,)?cpu(?:,[\w=,-]+)?)?:.*$", re.MULTILINE)
+_GROUP = re.compile(r"^\d+:(?:(?:[\w=,-]+,)?(?:cpu|memory)(?:,[\w=,-]+)?)?:.*$", re.MULTILINE)
 
 
 def facts(root: TreePath = HERE) -> Iterator[Fact]:
@@ -264,6 +269,13 @@ def _limits(root: TreePath) -> Iterator[Fact]:
         yield Fact.of(name, len(usable) or None)
         yield Fact.of(there, len(all_of_them) or None)
     yield Fact.of(Known.CPU_QUOTA, _quota(root))
+    rooms = [
+        room
+        for place, version in control_groups(root, "memory", _GROUP)
+        if (room := number(place / ("memory.limit_in_bytes" if version == 1 else "memory.max")))
+        and room < NO_LIMIT
+    ]
+    yield Fact.of(Known.MEMORY_LIMIT, min(rooms) if rooms else UNLIMITED, "B")
 
 
 def _shared_memory_bytes(root: TreePath) -> float | None:
@@ -318,7 +330,8 @@ def _cpus(root: TreePath) -> Iterator[Fact]:
     yield Fact.of(Known.NODES_PER_SOCKET, max(map(len, sockets.values()), default=None))
     if first_cpu(root):
         names = [read(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
-        yield Fact.of(Known.HYPERVISOR, (" ".join(filter(None, names)) or ON) if is_virtual(root) else OFF)
+        name = WSL if is_wsl(root) else " ".join(filter(None, names)) or ON
+        yield Fact.of(Known.HYPERVISOR, name if is_virtual(root) or is_wsl(root) else OFF)
 
 
 def _memory(root: TreePath) -> Iterator[Fact]:

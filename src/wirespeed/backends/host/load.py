@@ -20,7 +20,7 @@ _MOST_DIGITS = 15
 #: No kernel numbers more CPUs or NUMA nodes. Source: NR_CPUS in the configuration of Linux.
 _MOST_CPUS = 8192
 #: cgroup v1 writes this (rounded to pages) or more for "no limit"; no machine has as much memory.
-_NO_LIMIT = 2**60
+NO_LIMIT = 2**60
 #: The first CPU's section is sufficient; on large machines the whole file takes milliseconds.
 FIRST_CPU = re.compile(r"\A\s*\S.*?(?=\n\n|\Z)", re.DOTALL)
 #: Of the table of mounts: /dev/shm, and whether the root is that of a container. The rest may be private.
@@ -140,7 +140,7 @@ def _cgroup_rooms(root: TreePath) -> list[int]:
             else ("memory.max", "memory.current")
         )
         limit, used = (number(place / name) for name in names)
-        if limit is not None and used is not None and limit < _NO_LIMIT:
+        if limit is not None and used is not None and limit < NO_LIMIT:
             rooms.append(max(0, limit - used + _page_cache(place / "memory.stat")))
     return rooms
 

@@ -281,7 +281,10 @@ def _highest(node: NumaNode, host: _Host) -> tuple[float | None, str]:
     rate = sockets * channels * speed * MB * CHANNEL_BYTES / shared
     spans = f" of each of {sockets} sockets" if sockets > 1 else ""
     shares = f", shared by {shared} nodes" if shared > 1 else ""
-    return rate, f"{source}: {channels} channels{spans} of {speed} MT/s{shares}"
+    each = f"{channels} channels{spans} of {speed} MT/s"
+    if speed not in _SPEEDS:  # a rate that stands for both kinds of memory
+        each = f"HBM and {channels} channels of DDR5 together"
+    return rate, f"{source}: {each}{shares}"
 
 
 def _spanned(node: NumaNode, host: _Host, sheet: CpuSheet) -> int:

@@ -33,6 +33,8 @@ _ERRORS = {
     "efa": tuple(f"hw_counters/{name}" for name in ("retrans_pkts", "retrans_timeout_events", "rx_drops")),
 }  # fmt: skip
 _LOST, _CONGESTION = "counters/link_downed", "hw_counters/np_cnp_sent"
+#: A GID that is not in use. Others contain addresses, which are neither read nor recorded.
+_EMPTY_GID = re.compile(r"^0000(?::0000){7}$", re.MULTILINE)
 _RATE = re.compile(r"(\d{1,5}(?:\.\d)?) Gb/sec")
 #: Names of plug-ins in the cache of the loader, which is a binary file.
 _CACHED = re.compile(r"/[^\0\n]*/libnccl-net[^\0\n/]*")
@@ -135,14 +137,11 @@ def _of_nic(nic: TreePath) -> Iterator[Fact]:
         yield Fact(Known.NIC_FIRMWARE, firmware, device=nic.name)
     if (node := read(device / "numa_node")) is not None:
         yield Fact(Known.NUMA_NODE, node if node.isdecimal() else "unknown", device=nic.name)
-    hops = pci.hops(device)
-    if hops and all(hop.is_credible for hop in hops):
-        narrowest, own = pci.narrowest(hops), hops[0]
-        yield Fact.of(Known.PCIE_WIDTH, narrowest.width_now or None, device=nic.name)
-        yield Fact.of(Known.PCIE_WIDTH_POSSIBLE, narrowest.width, device=nic.name)
-        yield Fact.of(Known.PCIE_NARROWEST, narrowest.below.address, device=nic.name)
-        yield Fact.of(Known.PCIE_GENERATION, own.generation_now or None, device=nic.name)
-        yield Fact.of(Known.PCIE_GENERATION_POSSIBLE, own.generation, device=nic.name)
+    if model := read(device / "device"):
+        yield Fact(Known.PCI_MODEL, model, device=nic.name)
+    for fact in (*pci.facts_of_links(device, nic.name), *pci.facts_of_bridges(device, nic.name)):
+        if fact.value:  # a virtual function may have none
+            yield fact
     for port, label in _ports(nic):
         yield from _of_port(port, label, device, name)
 
@@ -167,6 +166,8 @@ def _of_port(port: TreePath, label: str, device: TreePath, driver: str) -> Itera
             f"{index}: {types[index]}" for index in sorted(types, key=lambda text: (len(text), text))
         )
         yield Fact(Known.PORT_GIDS, listed, device=label)
+    if texts := [text for path in port.glob("gids/*") if (text := path.read(_EMPTY_GID)) is not None]:
+        yield Fact(Known.PORT_GIDS_IN_USE, sum(not text for text in texts), device=label)
     known = _errors(port, driver)
     yield Fact.of(Known.PORT_ERRORS, sum(known.values()) if known else None, device=label)
     if any(known.values()):
@@ -210,6 +211,11 @@ def of_interface(name: str, root: TreePath = HERE) -> Iterator[Fact]:
     else:
         kind = "physical" if (folder / "device").exists() else "virtual"
     yield Fact(Known.INTERFACE_KIND, kind, device=name)
+    if members := (read(folder / "bonding/slaves") or "").split():
+        states = {member: read(root / "sys/class/net" / member / "operstate") for member in members}
+        yield Fact(
+            Known.BOND_WITHOUT_LINK, tuple(m for m, state in states.items() if state == "down"), device=name
+        )
     speed = number(folder / "speed")
     if kind in ("physical", *_OF_NETWORK) and speed and speed > 0:
         yield Fact(Known.INTERFACE_SPEED, speed / 1e3, "Gbit/s", name)

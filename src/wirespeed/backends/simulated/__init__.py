@@ -62,4 +62,6 @@ def parse(spec: str) -> Machine:
         )
     machine, gone, others = without_gone(suffixes, machine)
     faults = (*gone, *(parse_fault(text, machine) for text in others))
-    return without_peers(replace(machine, simulated=True, faults=(*machine.faults, *faults)))
+    encrypts = machine.confidential or any(fault.cause == "confidential" for fault in faults)
+    machine = replace(machine, simulated=True, faults=(*machine.faults, *faults), confidential=encrypts)
+    return without_peers(machine)

@@ -21,6 +21,7 @@ from ...hardware.effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, gener
 from ...hardware.facts import FABRIC_READY, OFF, ON, Fact, Known
 from ...hardware.network import MachineVertices, nvlinks_of
 from ...hardware.topology import LinkKind, Machine
+from ...peer_access import PeerMechanism
 from ...terminal import meant
 from ...units import GIB, parse_fraction, parse_size
 from .. import pci
@@ -115,6 +116,13 @@ def parse_fault(text: str, machine: Machine) -> Fault:
     for short, long in _SHORT:
         if match := re.fullmatch(short, name):
             name, amount = long, match[1] if match.groups() else amount
+    if name == FaultKind.MECHANISM:
+        if amount not in list(PeerMechanism):
+            raise MachineError(
+                f"the fault {text!r} requires a mechanism ({', '.join(PeerMechanism)}): write "
+                f"{FaultKind.MECHANISM}={PeerMechanism.IPC}@gpu0-gpu1"
+            )
+        return _of_pair(Fault(FaultKind.MECHANISM, where, cause=amount), text, machine)
     if name == FaultKind.SLOW and amount:
         kind, where = name, f"{where}={amount}"
     if name in EFFECTS and kind != FaultKind.BUSY:

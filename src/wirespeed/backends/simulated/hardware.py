@@ -374,6 +374,11 @@ _ENDING = {
 }
 
 
+def _of_mechanism(name: str) -> PeerVerdict:
+    """What an attempt shows if only its mechanism is broken: who waits for a flag waits forever."""
+    return _V.HANGS if name in (_M.FLAG, _M.NCCL) else _V.WRONG
+
+
 def attempted(machine: Machine, mechanisms: Sequence[PeerMechanism], seed: int) -> PeerAccess:
     """Try the pairs that the driver offers."""
     hardware = SimulatedHardware(machine)
@@ -426,9 +431,14 @@ def _shown(hardware: SimulatedHardware, pair: Pair, mechanism: PeerMechanism, se
             continue
         kind = fault.kind
         if kind is FaultKind.CAUSE and fault.cause == "acs" and not fault.where:
+            if _is_linked(hardware, pair):
+                continue
             kind = FaultKind.DROPPED
         concerned = way.startswith(fault.where) if kind is FaultKind.CORRUPT else fault.concerns(*pair)
-        verdict_of = _SHOWS.get(kind, {})
+        of_one = (
+            {PeerMechanism(fault.cause): _of_mechanism(fault.cause)} if kind is FaultKind.MECHANISM else {}
+        )
+        verdict_of = of_one or _SHOWS.get(kind, {})
         if not concerned or mechanism not in verdict_of:
             continue
         verdict = verdict_of[mechanism]
