@@ -15,7 +15,7 @@ from ..hardware.network import rate_of
 from ..hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, load
 from ..measurement import Unit
 from ..model import Access, Engine
-from ..results.imported_limits import GIVEN, UNKNOWN, WIDER, shares_nvlink, with_network
+from ..results.imported_limits import GIVEN, GIVEN_MACHINE, UNKNOWN, WIDER, shares_nvlink, with_network
 from ..units import GB, MIB
 from . import scan
 from .log import HOST_COPIES, FoundLog
@@ -92,7 +92,9 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
                 f"{logs[0].file} has {count} GPUs, the machine {machine.name} has {len(machine.gpus)}; "
                 "choose another --machine"
             )
-        origin = f"{ASSUMED}: --machine"
+        named = [model for log in logs for model, _ in log.gpus if model]
+        is_named = named and not any(other_models(log, machine) for log in logs)
+        origin = f"{ASSUMED}: --machine" if is_named else GIVEN_MACHINE
         links = tuple(
             replace(link, origin=_joined(origin, link.origin), assumed=link.capacity is not None)
             for link in machine.links
@@ -142,7 +144,7 @@ def _is_model(model: str, other: str) -> bool:
 
 
 def _joined(prefix: str, origin: str) -> str:
-    return origin if origin.startswith(ASSUMED) else f"{prefix}, {origin}" if origin else prefix
+    return ", ".join(filter(None, (prefix, origin.removeprefix(f"{ASSUMED}: "))))
 
 
 def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
@@ -228,11 +230,13 @@ def _through_host(
 ) -> Link:
     """What connects two GPUs without NVLink: at most PCIe, less if sockets are between them.
 
-    A faster copy, in B/s, takes another path: links of the CPUs, or NVLinks of GPUs of different models.
+    A faster copy, in B/s, takes another path: links of the CPUs, or NVLinks of GPUs of different models. GPUs
+    that have no other links than PCIe have no such path.
     """
     rates = [pci.rate(sheet.pcie, sheet.lanes) if sheet else None for sheet in sheets_of_ends]
     rate = None if None in rates else min(filter(None, rates))
-    if rate is None or fastest > rate[0] * (1 + _CLOCK):
+    has_others = any(sheet and (sheet.links or sheet.c2c) for sheet in sheets_of_ends)
+    if rate is None or (has_others and fastest > rate[0] * (1 + _CLOCK)):
         return Link(*ends, LinkKind.PCIE, origin="unknown: sockets and switches between GPUs")
     return Link(*ends, LinkKind.PCIE, rate[0], f"{ASSUMED}: {rate[1]} through the host", assumed=True)
 

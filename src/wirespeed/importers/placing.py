@@ -173,7 +173,7 @@ def _tables(
                 result, count = struct_replace(result, tables=tuple(limited), description=text), 0
             yield result, 0 if fits else count
             continue
-        cells, plan = _cells(planned, tables), planned[0]
+        cells, plan = _cells(planned, tables, partial=log.partial), planned[0]
         outcome = PartialResult({key: dict(own) for key, own in cells.items()})
         shown = tuple(table for table in outcome.tables(plan.tables) if table.cells)
         engines = {str(t.engine) for m in plan.measurements for t in m.transfers}
@@ -205,8 +205,13 @@ def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Plann
     return planned
 
 
-def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tuple[int, int], Cell]]:
-    """The cells of each table by row and column, with their limits."""
+def _cells(
+    planned: _Planned, tables: Sequence[FoundTable], *, partial: bool
+) -> dict[str, dict[tuple[int, int], Cell]]:
+    """The cells of each table by row and column, with their limits.
+
+    A ``partial`` log has no cells of the devices that its tool did not measure.
+    """
     plan, allowed = planned
     values = {table.key: table.values for table in tables}
     sized = all(table.bytes for table in tables)
@@ -223,6 +228,8 @@ def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tu
             if key not in values:
                 continue
             if at not in cells[key]:
+                if partial and all(row[place.column] is None for row in values[key]):
+                    continue
                 ended = place.row >= len(values[key])
                 why = "the log ends before this value" if ended else "no value in the log"
                 cells[key][at] = Cell(*at, reason=why)

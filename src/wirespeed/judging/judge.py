@@ -175,9 +175,9 @@ def judge(
     judged = [by_attempts(one, document.peers) for one in judged] if document.peers else judged
     if not ignore_busy:
         judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
-    for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
+    for i, (why, above) in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
-            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
+            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why, faster_than=above)
     final = {
         i for i, measured in enumerate(cells)
         if measured.cell.expect or ((entry := entries.get(measured.key)) and entry.judges)

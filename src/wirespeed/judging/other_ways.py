@@ -21,14 +21,15 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..data import gpu_sheet
+from ..backends import pci
+from ..data import GpuSheet, gpu_sheet
 from ..document import Document, Status, TestcaseResult
 from ..hardware.facts import Facts, Known
 from ..hardware.network import MachineVertices
-from ..hardware.topology import LinkKind, Machine
+from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Unit
 from ..results.cells import Key, Placed, key_of
-from ..results.imported_limits import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST
+from ..results.imported_limits import BOTH_WAYS_BY_HOST, BY_HOST, GIVEN_MACHINE, ONE_WAY_BY_HOST
 from ..statistics import grouped, median
 from ..tables import BUSBW, Cell, Table
 from ..units import GB, format_size, many, some
@@ -280,11 +281,14 @@ _LIMITING = 0.9
 _Rate = tuple[LinkKind, float]
 
 
-def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> dict[int, str]:
+def unconfirmed(
+    machine: Machine, cells: Sequence[Placed], tolerance: float
+) -> dict[int, tuple[str, LinkKind | None]]:
     """Return the cells outside their range of which an assumed capacity may be the reason.
 
     A data sheet says what a GPU can do, not what its slot, host or partition allows. If a device reaches the
-    expected range, others of the same rate are compared with it; if none does, the capacity may be wrong.
+    expected range, others of the same rate are compared with it; if none does, the capacity may be wrong. It
+    is not the reason for a value that exceeds every link of the GPU.
 
     Args:
         machine: The machine.
@@ -292,11 +296,11 @@ def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> 
         tolerance: Fraction above the limit that clocks explain.
 
     Returns:
-        Index of the cell -> why it is outside of its range.
+        Index of the cell -> why it is outside of its range, and the kind of links that it is faster than.
     """
     if not any(link.assumed for link in machine.links):
         return {}
-    outside: dict[int, tuple[set[_Rate], str]] = {}
+    outside: dict[int, tuple[set[_Rate], str, LinkKind | None]] = {}
     confirmed: set[_Rate] = set()
     for i, measured in enumerate(cells):
         cell = measured.cell
@@ -307,10 +311,51 @@ def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> 
         if cell.expected[0] <= cell.value <= (cell.peak or cell.limit) * (1 + tolerance):
             confirmed |= rates
         elif rates:
-            side = "below the range" if cell.value < cell.expected[0] else "above the limit"
-            origin = next(link.origin for link in limiting if link.assumed)
-            outside[i] = rates, f"{side} of a capacity that no value confirms ({origin})"
-    return {i: why for i, (rates, why) in outside.items() if not rates & confirmed}
+            link = next(link for link in limiting if link.assumed)
+            if cell.value < cell.expected[0]:
+                why = f"below the range of a capacity that no value confirms ({link.origin})"
+                outside[i] = rates, why, None
+            elif measured.result.collective or not _is_impossible(
+                machine, limiting, cell.value / cell.limit, tolerance
+            ):
+                why = f"above the limit of a capacity that no value confirms ({link.origin})"
+                outside[i] = rates, why, link.kind
+    return {i: (why, above) for i, (rates, why, above) in outside.items() if not rates & confirmed}
+
+
+def _is_impossible(machine: Machine, limiting: Sequence[Link], ratio: float, tolerance: float) -> bool:
+    """Whether a value exceeds the fastest link that the data sheet of a GPU on its way has.
+
+    Such a copy did not move its bytes. Collectives verify theirs. A user may have given another machine than
+    that of a log that names no GPUs.
+
+    Args:
+        machine: The machine.
+        limiting: The links that limit the value.
+        ratio: The value over its limit.
+        tolerance: Fraction above the limit that clocks explain.
+    """
+    models = {gpu.name: gpu_sheet(gpu.model) for gpu in machine.gpus}
+    return any(
+        link.kind in (LinkKind.PCIE, LinkKind.NVLINK, LinkKind.C2C)
+        and not link.origin.startswith(GIVEN_MACHINE)
+        and ratio * (link.capacity or 0.0) > fastest * (1 + tolerance)
+        for link in limiting
+        for end in link.ends
+        if (sheet := models.get(end)) and (fastest := _fastest_link(sheet[1]))
+    )
+
+
+def _fastest_link(sheet: GpuSheet) -> float | None:
+    """The rate of the fastest of all ways out of a GPU, in B/s; None if its PCIe link is unknown."""
+    lanes = pci.rate(sheet.pcie, sheet.lanes)
+    if lanes is None and not sheet.c2c:
+        return None
+    return max(
+        lanes[0] if lanes else 0.0,
+        sheet.nvlinks(max(sheet.links, default=0)),
+        *(rate * GB for rate in sheet.c2c),
+    )
 
 
 def without_peers(machine: Machine) -> frozenset[int]:

@@ -23,7 +23,7 @@ from .inventory import Missing
 from .judge import Check
 from .localise import WrongData
 from .omissions import is_verified, unmeasured
-from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
+from .path_kinds import COLLECTIVES, GPU_GPU, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
 from .verdict import AT, BELOW_PEERS, Advice, Judgement, Verdict, at_device, of_error, share, worst
@@ -174,17 +174,21 @@ class _Summary:
             remedy = of_error(failed[0].reason, imported=bool(document.imported))
             return f"{failed[0].name}: {how}{failed[0].reason}", remedy
         if above := self.counts[Verdict.IMPLAUSIBLE]:
-            kinds = {path_kind(j.key.testcase) for j in check.judgements if j.verdict is Verdict.IMPLAUSIBLE}
-            of_memory = document.imported and kinds == {HOST_MEMORY}
-            remedy = advised.ABOVE_MEMORY if of_memory else advised.ABOVE
-            return f"{many(above, 'value')} above the limits: values or capacities are wrong", remedy
+            return self._impossible(above)
         if check.dips:
             sizes = {(dip.key.testcase, dip.size) for dip in check.dips}
             others = f", and {len(sizes) - 1} more" if len(sizes) > 1 else ""
             return f"{check.dips[0]}{others}", advised.DIP
-        if bad := self.counts[Verdict.FAIL] + self.counts[Verdict.WARN]:
+        faster = [judgement for judgement in check.judgements if judgement.faster_than is not None]
+        if bad := self.counts[Verdict.FAIL] + self.counts[Verdict.WARN] - len(faster):
             why, advice = self._in_use() or ("no cause is known", advised.NO_CAUSE)
             return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
+        if faster:
+            be, most = "is" if len(faster) == 1 else "are", max(map(_fraction, faster))
+            of_network = any(judgement.faster_than is LinkKind.NETWORK for judgement in faster)
+            text = f"{many(len(faster), 'value')} {be} faster than the assumed machine"
+            advice = advised.FASTER_NETWORK if of_network else advised.FASTER
+            return f"{text}: up to {most:.0%} of its limit", advice
         if failed_gates := [result for compared in check.gates for result in compared.failures]:
             gate, more = failed_gates[0].gate, len(failed_gates) - 1
             others = f", and {many(more, 'more threshold')}" if more else ""
@@ -192,6 +196,19 @@ class _Summary:
             return text, advised.NO_CAUSE
         doubtful = [absent for absent in check.missing if absent.verdict is Verdict.WARN]
         return _first(doubtful) if doubtful else None
+
+    def _impossible(self, above: int) -> tuple[str, Advice]:
+        """Return that values are above their limits, and what to do about it."""
+        kinds = {
+            path_kind(judgement.key.testcase)
+            for judgement in self.check.judgements if judgement.verdict is Verdict.IMPLAUSIBLE
+        }  # fmt: skip
+        values = f"{many(above, 'value')} above the limits"
+        if self.document.imported and GPU_GPU in kinds:
+            return f"{values} of the GPUs' links: wrong data, or none was moved", advised.IMPOSSIBLE
+        of_memory = self.document.imported and kinds == {HOST_MEMORY}
+        remedy = advised.ABOVE_MEMORY if of_memory else advised.ABOVE
+        return f"{values}: values or capacities are wrong", remedy
 
     def _of_cause(self, finding: Finding) -> tuple[str, Advice]:
         """Return the cause that is what the reader needs first, with further ones, and the remedies."""
@@ -384,7 +401,7 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -
     typical = chosen[len(chosen) // 2]
     bad = [judgement for judgement in rates if judgement.verdict.is_bad]
     verdict = worst(judgement.verdict for judgement in rates)
-    above = [judgement for judgement in bad if judgement.verdict is Verdict.IMPLAUSIBLE]
+    above = [judgement for judgement in bad if judgement.is_above]
     extreme = max(above, key=_fraction) if above else min(bad, key=_fraction, default=None)
     lowest, names = chosen[0].value or 0.0, tuple(sorted({judgement.key.testcase for judgement in chosen}))
     return KeyFigure(kind, verdict, typical, extreme, len(bad), lowest, names, largest)
@@ -483,7 +500,7 @@ def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
         if judgement.key.column and judgement.verdict.is_bad:
             problem = (
                 "failed" if judgement.value is None
-                else "above the limit" if judgement.verdict is Verdict.IMPLAUSIBLE
+                else "above the limit" if judgement.is_above
                 else "below their peers" if judgement.why == BELOW_PEERS
                 else "worse than expected"
             )  # fmt: skip

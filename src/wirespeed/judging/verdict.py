@@ -252,6 +252,11 @@ ABOVE_MEMORY = Advice(
     "give --host-memory for all sockets of the host together: one NUMA node stands for the host of a log",
     "sudo dmidecode -t memory",
 )
+#: What to do about values that are faster than the machine that was assumed.
+FASTER = Advice("give the machine that the log is of: --machine NAME-N or FILE", "wirespeed help import")
+FASTER_NETWORK = Advice("give the NICs of each host of the log (--nics, such as 8x400G)")
+#: What to do about copies between GPUs that are faster than any link of these GPUs.
+IMPOSSIBLE = Advice("do not use peer access between these GPUs until its data is verified", "wirespeed p2p")
 _DEVICE = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
 _UNKNOWN = Advice("run it again; if it fails again, read the lines of the log around this one")
 DOUBTFUL = Advice("run it again to the end, and import its whole log, with the machine that it was run on")
@@ -405,6 +410,7 @@ class Judgement:
         culprits: The devices or links of which one explains a low value; empty if none does.
         basis: Measurement of the same run that the range was derived from; empty if it is derived from the
             links.
+        faster_than: Kind of the links whose assumed capacity the value exceeds; None if it exceeds none.
     """
 
     key: Key
@@ -417,6 +423,7 @@ class Judgement:
     why: str = ""
     culprits: tuple[Suspect, ...] = ()
     basis: str = ""
+    faster_than: LinkKind | None = None
 
     def __repr__(self) -> str:
         value = "" if self.value is None else f", {self.value:.4g} {self.unit}"
@@ -427,6 +434,11 @@ class Judgement:
     def explanation(self) -> str:
         """Why the verdict is not a pass, and the culprits, for people."""
         return self.why + (f": {any_of(self.culprits)}" if self.culprits else "")
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the value is above what its links allow, known or assumed, so that it is not slow."""
+        return self.verdict is Verdict.IMPLAUSIBLE or self.faster_than is not None
 
     @property
     def margin(self) -> float:
@@ -463,6 +475,6 @@ def share(judgement: Judgement) -> Share | None:
     if judgement.limit is None and judgement.basis:
         return None
     of, whole = "expected", judgement.normal
-    if not whole or judgement.verdict is Verdict.IMPLAUSIBLE:
+    if not whole or judgement.is_above:
         of, whole = "limit", judgement.limit
     return Share(judgement.value / whole, of, whole) if judgement.value is not None and whole else None

@@ -38,6 +38,8 @@ _CORES, _MEMORY_BYTES = 256, 2**50
 WIDER = 0.9
 #: The vertex that stands for all switches between hosts, and the node from which its links lead.
 _NETWORK, _HOST = "network", "numa0"
+#: Begin of the origins of what the user says of a machine whose GPUs the log does not name.
+GIVEN_MACHINE = "assumed: only --machine"
 #: Origin of a rate that the user gives, and what to do if nobody gives one.
 GIVEN = "assumed: --nics"
 UNKNOWN = "the network between the hosts is unknown; give the NICs of a host: --nics 8x400G"
@@ -250,6 +252,9 @@ def between_hosts(
     operation = OPERATIONS[run.operation]
     # Switches that reduce halve what a host sends; those of NVLink what a GPU sends.
     peak = network * operation.factor(run.ranks) if operation.effective > 1 else None
+    if peak and inside:
+        reduced = operation.effective if any(link.kind is LinkKind.NVLINK for link in machine.links) else 1.0
+        peak = min(peak, reduced * inside)
     low, typical = (
         limit * rate_of(rates, Engine.NCCL, LinkKind.NETWORK, Access.READ).efficiency
         for rates in efficiencies()

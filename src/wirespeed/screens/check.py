@@ -303,7 +303,7 @@ def _measured(judgement: Judgement) -> str:
     text = f"{judgement.key.place}: {number(value, scale)} {unit}"
     if portion := share(judgement):
         text += f", {portion} {number(portion.whole, scale)}"
-    if judgement.least and judgement.verdict is not Verdict.IMPLAUSIBLE:
+    if judgement.least and not judgement.is_above:
         bound = "minimum" if judgement.unit.more_is_better else "maximum"
         text += f"; {bound} {number(judgement.least, scale)}"
     return text
