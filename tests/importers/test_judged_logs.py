@@ -9,6 +9,7 @@ import pytest
 import wirespeed
 from tests.importers.test_assumed import H100, all_reduce, to_gpus
 from wirespeed.document import Document
+from wirespeed.judging.error_advice import of_error
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview
@@ -83,3 +84,65 @@ def test_a_machine_that_a_user_gives_for_unnamed_gpus_may_be_another(tmp_path: P
     assert judge(document).verdict is Verdict.WARN and "--machine" in said(document).advice.do
     named = imported(tmp_path, to_gpus([55.0] * 2, "NVIDIA GeForce RTX 4090"))
     assert judge(named).verdict is Verdict.FAIL
+
+
+#: A job of two hosts as it ends: the warnings of NCCL, then the failure (NCCL's issue 1052, shortened).
+_FAILED = """# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5
+# Using devices
+#  Rank  0 Group  0 Pid  14159 on  node1 device  0 [0x4c] NVIDIA A100-PCIE-40GB
+#  Rank  1 Group  0 Pid  65139 on  node2 device  0 [0x4c] NVIDIA A100-PCIE-40GB
+{warnings}node1: Test NCCL failure common.cu:303 'remote process exited or there was a network error / '
+ .. node1 pid 14159: Test failure common.cu:401
+"""
+_COMPLETION = (
+    "node1:14159:14172 [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer "
+    "192.0.2.2<49212> with {status} (Send) localGid ::ffff:192.0.2.1 remoteGid ::ffff:192.0.2.2\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        ("error 4, opcode 0, len 0, vendor err 81", "disable ACS"),
+        ("status=12 opcode=129 len=1048576 vendor err 129", "test the NICs of this pair"),
+    ],
+)
+def test_the_first_broken_connection_is_the_cause(error: str, advice: str, tmp_path: Path) -> None:
+    warnings = _COMPLETION.format(status=error) + _COMPLETION.format(
+        status="status=5 opcode=0 len=0 vendor err 249"
+    )
+    document = imported(tmp_path, _FAILED.format(warnings=warnings))
+    assert error in document.testcases[0].reason and said(document).advice.do.startswith(advice)
+
+
+def test_gpus_are_reset_after_the_fabric_manager_was_restarted() -> None:
+    document = log("nvls-after-fabricmanager-restart")
+    assert judge(document).verdict is Verdict.FAIL
+    assert "reset the GPUs, or restart the host" in said(document).advice.do
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (
+            "CUDA error at test.cu:256 code=802(cudaErrorSystemNotReady)",
+            "start nvidia-fabricmanager",
+        ),
+        ("cudaGetDeviceProperties returned 802", "start nvidia-fabricmanager"),
+        ("Test CUDA failure common.cu:941 'system not yet initialized'", "start nvidia-fabricmanager"),
+        ("Fabric status: Insufficient Resources", "restart its manager"),
+        ("NCCL WARN Failed to bind NVLink SHARP (NVLS) Multicast memory", "reset the GPUs"),
+        ("line 802: command not found", "run it again"),
+    ],
+)
+def test_what_to_do_about_errors_that_are_often_posted(error: str, advice: str) -> None:
+    assert advice in of_error(error, imported=True).do
+
+
+def test_an_error_within_a_row_is_the_reason() -> None:
+    document = log("error-glued-to-row")
+    assert document.testcases[0].reason == (
+        "node1: Test CUDA failure common.cu:389 'an illegal memory access was encountered'"
+    )
+    assert "kernel log" in said(document).advice.do
+    assert not document.imported[0].doubts

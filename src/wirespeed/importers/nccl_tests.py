@@ -63,10 +63,15 @@ _OWN = re.compile(r"\bTest (\w+ )?(failure|timeout)\b")
 _UNITS = re.compile(
     r"\(B\)\s+\(elements\)|out-of-place\s+in-place$|NCCL version \S+$|Using devices$|Blocking Enabled: "
 )
-_WARN = re.compile(r"NCCL WARN (.+)")
+#: A warning of NCCL, behind the file of its source, which may be all that names the cause.
+_WARN = re.compile(r"(?:(?<=/)(\w+\.cc):\d+ )?NCCL WARN (.+)")
+#: Warnings that follow another one: what was queued on a connection that broke is flushed.
+_FOLLOWS = re.compile(r"completion .*\b(error |status=)5\b")
 #: Says that an operation was not measured.
 _SKIPPED = re.compile(r"nRanks \d+ is not a power of 2, skipping$")
 _TABLE_LINE = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*(\s|$)")
+#: What another thread or process printed into a row.
+_INTO_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s+(?:[a-z]+\s+)?(?:[-\d.]+\s+)*(.*[A-Za-z]{3}.*)")
 #: Columns that begin the results out of place and in place, with their names in all versions.
 _TIMES = ("time", "cputime")
 #: The first column of versions that print times in ms.
@@ -198,16 +203,22 @@ class _LinesOfRun:
         elif _TABLE_LINE.match(line) and (self._head or _ROW.match(line)):
             self._head = self._head or _head_of(line.split())
             if not self._row(line.split()):
-                self._broken.append(line)
+                failures = len(log.failures)
+                if said := _INTO_ROW.match(line):
+                    self.line(said[1])
+                if len(log.failures) == failures:
+                    self._broken.append(line)
         elif _SKIPPED.match(line):
             log.failures.append(f"nothing was measured: {scan.text(line)}")
         elif self._nccl.line(line):
-            if match := _WARN.search(line):
-                self._warned = scan.reason_of(match[1])
+            match = _WARN.search(line)
+            if match and not (self._warned and _FOLLOWS.search(line)):
+                where = f"{match[1]}: " if match[1] else ""
+                self._warned = f"NCCL WARN {where}{scan.reason_of(match[2])}"
         elif line.startswith("#"):
             self._mention(line)
         elif scan.says_failure(line, outside=over):
-            cause = f" (NCCL WARN {self._warned})" if self._warned and not log.failures else ""
+            cause = f" ({self._warned})" if self._warned and not log.failures else ""
             log.failures.append(f"{scan.reason_of(line)}{cause}")
         elif not (self._mention(line) or _UNITS.match(line)):
             log.other(line, outside=over)

@@ -20,12 +20,14 @@ from ..terminal import Tabular, brief
 from ..testcases.blocks import of_key
 from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
+from .assumed_capacities import unconfirmed, without_peers
 from .cells_seen import ComparableCells
+from .dips import Dip, dips
 from .gates import GateComparison, GateSetName, compare_gates, load
 from .inventory import Missing, hardware_changes, missing
 from .localise import Observation, WrongData, accept, defects, localise, wrong_data
 from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
-from .other_ways import Dip, by_other_ways, dips, slow_pairs, unconfirmed, without_peers
+from .other_ways import by_other_ways, slow_pairs
 from .path_kinds import Uncovered, uncovered, verdict_of
 from .peer_causes import by_attempts, problems
 from .usual_ranges import SIZES, UsualRange, UsualRanges

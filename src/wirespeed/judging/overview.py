@@ -19,6 +19,7 @@ from ..units import format_size, many
 from . import verdict as advised
 from .cause import Weight
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
+from .error_advice import of_error
 from .inventory import Missing
 from .judge import Check
 from .localise import WrongData
@@ -26,7 +27,7 @@ from .omissions import is_verified, unmeasured
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
-from .verdict import AT, BELOW_PEERS, Advice, Judgement, Verdict, at_device, of_error, share, worst
+from .verdict import AT, BELOW_PEERS, Advice, Judgement, Verdict, at_device, share, worst
 
 
 @dataclass(frozen=True)
