@@ -164,7 +164,7 @@ def test_copies_within_different_gpus(
     models: list[str], own: list[float], verdict: Verdict, tmp_path: Path
 ) -> None:
     document = imported(tmp_path, p2p(models, own, 6.6))
-    assert judge(document).verdict is verdict
+    assert judge(document).testcases["device_local_copy"] is verdict
     assert [gpu.model for gpu in document.machine.gpus] == models
 
 

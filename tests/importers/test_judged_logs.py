@@ -146,3 +146,49 @@ def test_an_error_within_a_row_is_the_reason() -> None:
     )
     assert "kernel log" in said(document).advice.do
     assert not document.imported[0].doubts
+
+
+@pytest.mark.parametrize(
+    ("name", "lacking"),
+    [
+        ("quick-mode-not-judged", "no rate of GPU memory was judged: buffers too small"),
+        ("json-latency-only-pass", "no rate of host ↔ GPU was judged"),
+        ("p2p8-nccl4", "no rate of GPU ↔ GPU was judged"),
+    ],
+)
+def test_a_kind_of_path_of_which_nothing_is_judged_is_named_and_no_pass(name: str, lacking: str) -> None:
+    document = log(name)
+    assert judge(document).verdict is Verdict.WARN
+    assert lacking in said(document).sentence and "as fast as expected" in said(document).sentence
+    assert "--size" not in said(document).advice.command
+
+
+def test_kinds_that_were_never_part_of_the_tool_do_not_count(tmp_path: Path) -> None:
+    assert judge(imported(tmp_path, to_gpus([55.0] * 2, H100))).verdict is Verdict.PASS
+
+
+def test_an_error_column_has_a_size_and_makes_no_headline() -> None:
+    document = log("old-error-column")
+    assert judge(document).verdict is Verdict.FAIL
+    assert document.testcases[0].reason == "wrong data, an error of 1e+00, more than allowed in the log"
+    assert [figure.typical.value for figure in said(document).figures] == [1.72e9]
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "wrong"),
+    [
+        ("float", "5e-07", 0), ("float", "1e-05", 0), ("float", "2e-05", 1), ("half", "5e-02", 0),
+        ("half", "6e-02", 1), ("int32", "0e+00", 0), ("int32", "1e+00", 1),
+    ],
+)  # fmt: skip
+def test_the_error_that_is_allowed_depends_on_the_type(
+    kind: str, error: str, wrong: int, tmp_path: Path
+) -> None:
+    head = "#  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error\n"
+    row = f"  1048576  262144  {kind}  sum  571.5  1.83  3.20  0e+00  571.5  1.83  3.20  {error}\n"
+    document = imported(tmp_path, head + row)
+    assert sum(cell.wrong or 0 for t in document.testcases[0].tables for cell in t.cells) == wrong
+
+
+def test_cached_sizes_make_no_headline() -> None:
+    assert [figure.kind.name for figure in said(log("quick-mode-not-judged")).figures] == ["host_gpu"]

@@ -97,6 +97,9 @@ _MOST_RUNS = 128
 #: Results of the JSON that say whether they are good.
 _JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Avg bus bandwidth"}
 
+#: The column of versions up to 2.12 with the largest error of an element, which must not exceed this, by data
+#: type; of the others, it must be 0. For half, versions allow 1e-2 or 5e-2 (``DeltaMaxValue`` of nccl-tests).
+_ERROR, _ALLOWED = "error", {"float": 1e-5, "double": 1e-12, "half": 5e-2, "bfloat16": 5e-2}
 #: Data type, operator and root of some lines.
 _Key = tuple[str, str, int]
 
@@ -251,7 +254,9 @@ class _LinesOfRun:
             size, rest = scan.whole(first[0]), first[3:]
             root = scan.whole(rest.pop()) if rest and re.fullmatch(r"-?\d+", rest[-1]) else _NO_ROOT
             numbers = [scan.number(word) for at in (0, width) for word in values[at : at + 4]]
-            halves = (_result(numbers[:4], scale), _result(numbers[4:], scale))
+            is_error = _ERROR in self._head or any("e" in values[at] for at in (3, width + 3))
+            allowed = _ALLOWED.get(first[2], 0.0) if is_error else None
+            halves = (_result(numbers[:4], scale, allowed), _result(numbers[4:], scale, allowed))
         except ValueError:
             return False
         operator = rest[0] if rest and rest[0] != "none" else ""
@@ -278,17 +283,23 @@ def _head_of(row: Sequence[str]) -> list[str]:
     return [*first, *("time", "algbw", "busbw", "#wrong") * 2]
 
 
-def _result(values: Sequence[float | None], scale: float = _MICRO) -> Half | None:
+def _result(
+    values: Sequence[float | None], scale: float = _MICRO, allowed: float | None = None
+) -> Half | None:
     """A result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value.
 
     Args:
         values: The numbers.
         scale: Unit of the time, in s.
+        allowed: Largest error that is allowed, if the last number is the largest error of an element.
     """
     time, algorithm, bus, wrong = values
     (seconds,), rates = scan.scaled([time], scale), scan.scaled([algorithm, bus], float(GB))
     if seconds is None or rates[0] is None or rates[1] is None:
         return None
+    if wrong is not None and allowed is not None:
+        is_wrong = not wrong <= allowed
+        return Half(seconds, rates[0], rates[1], int(is_wrong), error=wrong if is_wrong else 0.0)
     return Half(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
 
 

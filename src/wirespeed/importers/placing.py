@@ -310,7 +310,7 @@ def _collective(
     sizes = tuple(run.points)
     plan = replace(case, pattern=case.swept(sizes)).plan(network.machine)
     cells: dict[str, dict[tuple[int, int], Cell]] = {layout.key: {} for layout in plan.tables}
-    wrong = 0
+    wrong, too_large = 0, ""
     for measurement in plan.measurements:
         bounds = of_collective(network, measurement)
         for place, bound in zip(measurement.places, bounds, strict=True):
@@ -325,7 +325,10 @@ def _collective(
                 continue
             value = {"time": half.seconds, "algbw": half.algorithm, "busbw": half.bus}[place.table]
             bad = half.wrong if place.table == "time" else None
+            why = f"wrong data, an error of {half.error:.0e}, more than allowed" if half.error else ""
+            why = (why or many(bad, "wrong element")) if bad else ""
             wrong += bad or 0
+            too_large = too_large or (why if half.error else "")
             assert measurement.collective is not None
             if place.table == BUSBW and not fits:
                 size = measurement.collective.bytes
@@ -333,12 +336,12 @@ def _collective(
             cells[place.table][place.row, place.column] = Cell(
                 place.row, place.column, value, **vars(bound),
                 bytes=0 if place.table == "time" else measurement.collective.counted,
-                reason=many(bad, "wrong element") if bad else "", wrong=bad,
+                reason=why, wrong=bad,
                 **_samples([value_of(place, measurement, lap) for lap in laps], skip),
             )  # fmt: skip
     return TestcaseResult(
         case.name, Status.FAILED if wrong else Status.PASSED, case.description,
-        f"{many(wrong, 'wrong element')} in the log" if wrong else "", engine=str(Engine.NCCL),
+        f"{too_large or many(wrong, 'wrong element')} in the log" if wrong else "", engine=str(Engine.NCCL),
         counts=case.counts, tables=PartialResult(cells).tables(plan.tables), collective=info,
     )  # fmt: skip
 

@@ -58,7 +58,7 @@ _OF_ERRORS = (
     (r"illegal (memory )?(address|access)|illegal instruction|launch failure|\bECC\b|uncorrectable|\bXid\b|"
      r"hardware stack|fallen off the bus|bus error",
      _DEVICE.do, "sudo dmesg | grep -i xid"),
-    (r"validation|does not validate|wrong elements?|out of bounds|corrupt|mismatch|invalid value",
+    (r"validation|does not validate|wrong (elements?|data)|out of bounds|corrupt|mismatch|invalid value",
      "do not trust results of this path: verify again with another transport or algorithm and another "
      "device, and update the library", ""),
     (r"segmentation|segfault|core dumped|signal 11|signal 6|abort",

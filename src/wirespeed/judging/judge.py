@@ -98,8 +98,9 @@ class Check(Tabular):
         """Verdict on the run: fail, warn, busy, interrupted or pass; unknown if nothing was judged.
 
         A failed gate, or what is missing, fails the run; a defect that the facts show is at least a warning.
-        If no value of a kind of path was judged, the run is not judged. With ``doubts``, values that are as
-        expected are a warning; if none was compared with a set of gates, nothing is known.
+        If no value of a kind of path was judged, the run is not judged, and a log is a warning. With
+        ``doubts``, values that are as expected are a warning; if none was compared with a set of gates,
+        nothing is known.
         """
         if self.stale:
             return Verdict.UNKNOWN
@@ -113,7 +114,7 @@ class Check(Tabular):
         if values is not Verdict.PASS:
             return Verdict.UNKNOWN if values is Verdict.WAIVED else values
         if self.uncovered:
-            return worst(lost.verdict for lost in self.uncovered)
+            return worst(lost.of_run for lost in self.uncovered)
         if self.doubts:
             return Verdict.WARN
         return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN
@@ -194,7 +195,7 @@ def judge(
                 judgement, verdict=Verdict.WARN, why=_BELOW_NEIGHBOUR, least=None, normal=None
             )
     accepted, exempt = accept(judged, cells, overrides, machine)
-    unseen = uncovered(judged, cells, small, machine)
+    unseen = uncovered(judged, cells, small, machine, is_log=bool(document.imported))
     slower = {i: judgement for i, judgement in slower.items() if i not in exempt}
     culprits = _blame(judged, cells, exempt | slower.keys(), machine)
     culprits += slow_pairs(slower, cells, machine)

@@ -23,7 +23,7 @@ from .error_advice import of_error
 from .inventory import Missing
 from .judge import Check
 from .localise import WrongData
-from .omissions import is_verified, unmeasured
+from .omissions import CACHED, is_verified, unmeasured
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
@@ -261,7 +261,11 @@ class _Summary:
         if passed and check.uncovered:
             lacking = dict.fromkeys(str(lost) for lost in check.uncovered)
             of_size = any(lost.of_size for lost in check.uncovered)
-            what = f"no value of {', '.join(lacking)} was judged: {check.uncovered[0].why}"
+            noun = "rate" if document.imported else "value"
+            what = f"no {noun} of {', '.join(lacking)} was judged: {check.uncovered[0].why}"
+            if document.imported:
+                advice = advised.LARGER_LOG if of_size else self._judging()
+                return self._covered(f", but {'; '.join((what, *check.doubts))}"), advice
             return f"{what}; this is not a pass", advised.LARGER if of_size else Advice()
         if not passed:
             accepted = "the overrides accept all values that could be judged"
@@ -299,7 +303,8 @@ class _Summary:
         for number, how in ((unjudged, f"judged{why}"), (unmeasured(document), "measured")):
             be = "was" if number == 1 else "were"
             parts += [f"{many(number, 'testcase')} {be} not {how}"] if number else []
-        unseen = [figure.title for figure in key_figures(document, check) if figure.verdict.is_unjudged]
+        figures = () if check.uncovered else key_figures(document, check)
+        unseen = [figure.title for figure in figures if figure.verdict.is_unjudged]
         parts += [f"nothing of {', '.join(unseen)} was judged"] if unseen else []
         parts += [f"some values were not judged{why}"] if why and not unjudged else []
         return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
@@ -359,9 +364,14 @@ def users(document: Document) -> dict[str, tuple[str, list[str]]]:
 def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
     """Return a key figure for each kind of path that has a rate."""
     collectives = {result.name for result in document.testcases if result.collective}
+    wrong = {
+        (result.name, table.rows.labels[cell.row], table.columns.labels[cell.column])
+        for result in document.testcases for table in result.tables for cell in table.cells if cell.is_wrong
+    }  # fmt: skip
     by_kind = grouped(
         (path_kind(judgement.key.testcase, collective=judgement.key.testcase in collectives), judgement)
         for judgement in check.judgements if judgement.value is not None and judgement.key.column
+        and (judgement.key.testcase, judgement.key.row, judgement.key.column) not in wrong
     )  # fmt: skip
     cache = document.machine.last_cache_bytes()
     figures = (_key_figure(kind, by_kind.get(kind, []), cache) for kind in path_kinds() if kind.key_figures)
@@ -382,9 +392,10 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
 def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -> KeyFigure | None:
     """Return the key figure of a kind of path; None if it has no rate.
 
-    Rates of buffers that the ``cache`` of the CPUs holds, in bytes, are not those of host memory.
+    Rates of buffers that a cache may keep, such as the ``cache`` of the CPUs, in bytes, are not those of a
+    memory.
     """
-    rates = [judgement for judgement in judgements if judgement.unit is Unit.RATE]
+    rates = [j for j in judgements if j.unit is Unit.RATE and j.why != CACHED]
     of_path = [j for j in rates if kind != HOST_MEMORY or not 0 < j.key.bytes < cache]
     if not of_path and not any(judgement.verdict.is_bad for judgement in rates):
         return None

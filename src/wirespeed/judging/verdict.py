@@ -243,6 +243,7 @@ AT = {
 BUSY = Advice("wait for idle devices, or judge anyway with --ignore-busy", "wirespeed check --wait-idle 5min")
 IDLE = Advice("end the other processes, or wait for idle devices", "wirespeed check --wait-idle 5min")
 LARGER = Advice("measure with larger buffers: without --size, or with more", "wirespeed check --size 512MiB")
+LARGER_LOG = Advice("measure with buffers of 256 MiB or more, and import that log")
 WRONG_PATH = Advice("do not use this path; replace the defective device or link")
 ABOVE = Advice(
     "compare the capacities with data sheets; `wirespeed help limits` says how to correct them",
