@@ -27,6 +27,8 @@ _SWITCH = "nvswitch"
 _MESH = "nvlinks"
 #: Standard widths of the PCIe link of a GPU, and the oldest generation that is assumed in place of a newer.
 _WIDTHS, _OLDEST_PCIE = (16, 8, 4), 3
+#: A lower standard rate is the limit if this number of GPUs agrees.
+_AGREEING = 2
 #: Testcases that copy within a GPU: their values count the bytes once, and the memory moves them twice.
 _LOCAL_COPIES = "device_local_copy"
 #: Begin of the names of testcases that use only the memory of a GPU.
@@ -257,12 +259,20 @@ def _lowest(kind: LinkKind) -> float:
     return WIDER * rate_of(efficiencies()[0], Engine.CE, kind, Access.READ).efficiency
 
 
-def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[float, str] | None, str]:
-    """Rate and origin of the PCIe links, and a note if they are not those of the data sheet.
+def _pcie(
+    gpus: Sequence[str], sheet: GpuSheet, of_host: Sequence[float]
+) -> tuple[tuple[float, str] | None, str]:
+    """Rate and origin of the PCIe links, and a note if the values are those of a lower standard rate.
 
-    Slots and hosts may be older than the GPU: if all GPUs agree at a lower standard rate, it is the limit.
-    The slots of a desktop machine differ, so that each of its GPUs has its own.
+    Slots and hosts may be older than the GPU: if several GPUs agree at a lower standard rate, it is the
+    limit. No GPU defines its own limit: a slot may be slow, as those of a desktop machine often are.
+
+    Args:
+        gpus: Names of the GPUs of one model, or one of a desktop machine.
+        sheet: Their data sheet.
+        of_host: The fastest copies to or from the host of those that have any, in B/s.
     """
+    to_host = max(of_host, default=0.0)
     full = None if sheet.c2c else pci.rate(sheet.pcie, sheet.lanes)
     if full is None:
         return None, ""
@@ -273,9 +283,12 @@ def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[f
     if rate is None or rate == full[0]:
         return full, ""
     names = " or ".join(name for candidate, name in known if abs(candidate / rate - 1) < _CLOCK)
-    who = gpus[0] if sheet.desktop else "no GPU"
-    faster = "copies at most at" if sheet.desktop else "copies faster than"
-    note = f"{who} {faster} {to_host / GB:.1f} GB/s to or from the host, so that {names} is the limit"
+    if len(of_host) < _AGREEING:
+        who = gpus[0] if len(gpus) == 1 else "the GPU"
+        copies = f"{who} copies at most at {to_host / GB:.1f} GB/s to or from the host"
+        return full, f"{copies}, which {names} explains"
+    fastest = f"no GPU copies faster than {to_host / GB:.1f} GB/s to or from the host"
+    note = f"{fastest}, so that {names} is the limit"
     return (rate, f"{names} from the values, in place of {full[1]} of the data sheet"), note
 
 
@@ -294,7 +307,8 @@ def _own_links(
     origin = f"{ASSUMED}: {memory / GB:g} GB/s of the data sheet" if memory else "unknown"
     links = [Link(gpu, gpu, LinkKind.MEMORY, memory, origin, assumed=bool(memory)) for gpu in gpus]
     c2c = _smallest([rate * GB for rate in sheet.c2c] if sheet else (), to_host)
-    pcie, note = _pcie(gpus, sheet, to_host) if sheet else (None, "")
+    copies = [of_host[gpu] for gpu in gpus if of_host.get(gpu)]
+    pcie, note = _pcie(gpus, sheet, copies) if sheet else (None, "")
     for gpu in gpus:
         if c2c:
             both = (("numa0", gpu), (gpu, "numa0"))

@@ -14,8 +14,9 @@ from ..units import GB
 
 #: Links that a Measurement loads at least this fraction as much as the busiest one limit it.
 _LIMITING = 0.9
-#: Kind and capacity of links, in B/s: equal links confirm each other's capacity.
-_Rate = tuple[LinkKind, float]
+#: Kind, capacity in B/s and ends of links: equal links confirm each other's capacity. The ends are empty,
+#: except for slots that differ.
+_Rate = tuple[LinkKind, float, frozenset[str]]
 
 
 def unconfirmed(
@@ -37,14 +38,19 @@ def unconfirmed(
     """
     if not any(link.assumed for link in machine.links):
         return {}
+    differing = {i for i in without_peers(machine) if machine.links[i].kind is LinkKind.PCIE}
     outside: dict[int, tuple[set[_Rate], str, LinkKind | None]] = {}
     confirmed: set[_Rate] = set()
     for i, measured in enumerate(cells):
         cell = measured.cell
         if cell.value is None or not cell.expected or not cell.limit:
             continue
-        limiting = [machine.links[link] for link in _limiting(cell)]
-        rates = {(link.kind, link.capacity) for link in limiting if link.assumed and link.capacity}
+        indices = _limiting(cell)
+        limiting = [machine.links[i] for i in indices]
+        rates = {
+            (link.kind, link.capacity, frozenset(link.ends if i in differing else ()))
+            for i, link in zip(indices, limiting, strict=True) if link.assumed and link.capacity
+        }  # fmt: skip
         if cell.expected[0] <= cell.value <= (cell.peak or cell.limit) * (1 + tolerance):
             confirmed |= rates
         elif rates:
