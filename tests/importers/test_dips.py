@@ -66,13 +66,16 @@ def test_dips(times: dict[int, float], dip: str, tmp_path: Path) -> None:
         assert dip in overview(document, check).sentence
 
 
-def test_a_share_far_below_what_is_expected_is_only_within_a_wide_range(tmp_path: Path) -> None:
-    good = {size: time for size, time in _SLOW_UNTIL_1_MIB.items() if size > 2**20}
-    document = _loaded(tmp_path, good, "1x200G")
+@pytest.mark.parametrize(("share", "verdict"), [(0.49, Verdict.WARN), (0.51, Verdict.PASS)])
+def test_less_than_half_of_what_is_typical_is_a_warning_also_in_a_wide_range(
+    share: float, verdict: Verdict, tmp_path: Path
+) -> None:
+    typical = 0.65 * 25e9
+    times = {2**30: 2**30 / typical / 0.40 * 1e6, 2**31: 2**31 / typical / share * 1e6}
+    document = _loaded(tmp_path, times, "1x200G")
     check = judge(document)
-    sentence = overview(document, check).sentence
-    assert check.verdict is Verdict.PASS
-    assert "within the known range, which is wide" in sentence and "as fast as expected" not in sentence
+    warned = {judgement.key.column for judgement in check.judgements if judgement.verdict is Verdict.WARN}
+    assert check.verdict is verdict and warned == ({"2 GiB"} if verdict is Verdict.WARN else set())
 
 
 def test_own_curves_dip_too() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,14 @@ import wirespeed
 from tests.importers.test_assumed import H100, all_reduce, to_gpus
 from wirespeed.document import Document
 from wirespeed.judging.error_advice import of_error
+from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview
-from wirespeed.judging.verdict import Verdict
+from wirespeed.judging.verdict import Verdict, share
+from wirespeed.reports import Style
+from wirespeed.reports.records import CheckedRun
+from wirespeed.screens import many_runs
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 
@@ -192,3 +197,40 @@ def test_the_error_that_is_allowed_depends_on_the_type(
 
 def test_cached_sizes_make_no_headline() -> None:
     assert [figure.kind.name for figure in said(log("quick-mode-not-judged")).figures] == ["host_gpu"]
+
+
+def test_gpus_whose_links_are_unknown_are_not_judged_by_the_nics() -> None:
+    document = log("nics-without-links", nics="8x400G")
+    assert judge(document).verdict is Verdict.UNKNOWN
+    assert "10%" not in everything(document)
+
+
+@pytest.mark.parametrize("rate", [6.6, 3.2])
+def test_the_value_of_one_gpu_does_not_define_its_limit(rate: float, tmp_path: Path) -> None:
+    document = imported(tmp_path, to_gpus([rate], "Tesla T4"))
+    judged = Judged(document)
+    assert judged.check.verdict is Verdict.WARN and judged.diagnosis.slow == 1
+    assert "100%" not in "".join(map(str, [share(j) for j in judged.check.judgements]))
+    assert any("PCIe 3 x" in note and "explains" in note for note in document.machine.notes)
+    assert judge(imported(tmp_path, to_gpus([9.4], "Tesla T4"))).verdict is Verdict.PASS
+
+
+@pytest.mark.parametrize(
+    ("percent", "verdict"), [(88.1, Verdict.PASS), (87.9, Verdict.WARN), (83.0, Verdict.WARN)]
+)
+def test_rdma_passes_from_88_percent_of_the_nic(percent: float, verdict: Verdict, tmp_path: Path) -> None:
+    rate = percent / 100 * 100 / 8 * 1e9 / 2**20
+    text = (
+        "                    RDMA_Write BW Test\n"
+        " #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]\n"
+        f" 65536      5000             {rate:.2f}            {rate:.2f}              0.176\n"
+    )
+    assert judge(imported(tmp_path, text, nics="1x100G")).verdict is verdict
+
+
+def test_numbers_of_many_runs_are_not_cut() -> None:
+    published = sorted((LOGS.parent / "published").glob("*.txt"))
+    runs = [CheckedRun(node_summary(Judged(wirespeed.load_log(path))), ()) for path in published]
+    for width in (40, 60, 80):
+        table = many_runs.render(runs, Style(width=width)).split("\n\n")[0]
+        assert not re.search(r"(?<=\s)[\d.]+…", table) and max(map(len, table.splitlines())) <= width

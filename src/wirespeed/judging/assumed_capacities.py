@@ -1,16 +1,18 @@
-"""Values outside their range of which a capacity that was assumed, and not read, may be the reason."""
+"""What assumed capacities do not say: why values are outside their range, or far below what is typical."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..backends import pci
 from ..data import GpuSheet, gpu_sheet
 from ..hardware.topology import Link, LinkKind, Machine
+from ..measurement import Unit
 from ..results.cells import Placed
 from ..results.imported_limits import GIVEN_MACHINE
 from ..tables import Cell
 from ..units import GB
+from .verdict import Judgement, Verdict
 
 #: Links that a Measurement loads at least this fraction as much as the busiest one limit it.
 _LIMITING = 0.9
@@ -99,6 +101,26 @@ def _fastest_link(sheet: GpuSheet) -> float | None:
         sheet.nvlinks(max(sheet.links, default=0)),
         *(rate * GB for rate in sheet.c2c),
     )
+
+
+#: A value with less than this share of the typical one passes no range, however wide.
+_FAR = 0.5
+
+
+def far_below(judged: Sequence[Judgement], cells: Sequence[Placed]) -> Iterator[int]:
+    """Yield the values that pass a wide range far below the typical value, by index.
+
+    Collectives between hosts reach from a fifth to all of what the NICs carry, because congestion, the
+    algorithm and the number of channels matter. Smaller arrays are slower, so that the largest counts.
+    """
+    largest: dict[tuple[str, str, str], int] = {}
+    for key, *_ in cells:
+        largest[key[:3]] = max(key.bytes, largest.get(key[:3], 0))
+    for i, judgement in enumerate(judged):
+        key, value, normal = judgement.key, judgement.value, judgement.normal
+        passes = judgement.verdict is Verdict.PASS and judgement.unit is Unit.RATE
+        if passes and value and normal and value < _FAR * normal and key.bytes >= largest[key[:3]]:
+            yield i
 
 
 def without_peers(machine: Machine) -> frozenset[int]:

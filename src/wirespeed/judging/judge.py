@@ -20,7 +20,7 @@ from ..terminal import Tabular, brief
 from ..testcases.blocks import of_key
 from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
-from .assumed_capacities import unconfirmed, without_peers
+from .assumed_capacities import far_below, unconfirmed, without_peers
 from .cells_seen import ComparableCells
 from .dips import Dip, dips
 from .gates import GateComparison, GateSetName, compare_gates, load
@@ -39,6 +39,8 @@ IMPLAUSIBLE = 0.01
 WARN = 0.05
 #: Why the value of a size gets a warning, whatever its limit is.
 _BELOW_NEIGHBOUR = "far slower than a neighbouring size"
+#: Why a value that is within a wide range gets a warning.
+_FAR_BELOW = "less than half of the typical value, within a range that is wide"
 #: Lowest share of a limit; lower ones are rounded to 0, which nothing can be relative to.
 _LOWEST = 1e-12
 #: Testcases in which CPUs reach the full rate of their memory.
@@ -181,6 +183,11 @@ def judge(
     for i, (why, above) in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why, faster_than=above)
+    for i in far_below(judged, cells) if document.imported else ():
+        if (cell := cells[i].cell).shared:
+            judged[i] = alone.by_memories(judged[i], cell.value or 0.0, cell)
+        else:
+            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=_FAR_BELOW)
     final = {
         i for i, measured in enumerate(cells)
         if measured.cell.expect or ((entry := entries.get(measured.key)) and entry.judges)
@@ -325,12 +332,12 @@ class _Alone:
         if value >= least * (1 + WARN):
             return replace(passed, least=least, normal=normal)
         if cell.shared:
-            return self._by_memories(passed, value, cell)
+            return self.by_memories(passed, value, cell)
         low_end = Verdict.WARN, "at the low end of the expected range"
         verdict, why = low_end if value >= least else (Verdict.FAIL, BELOW_RANGE)
         return replace(passed, verdict=verdict, least=least, normal=normal, why=why)
 
-    def _by_memories(self, judgement: Judgement, value: float, cell: Cell) -> Judgement:
+    def by_memories(self, judgement: Judgement, value: float, cell: Cell) -> Judgement:
         """Judge a value that is low for its links, but whose transfers share memories of unknown capacity.
 
         The rate of the CPUs is only an estimate of the capacity, so a low value is at most a warning.

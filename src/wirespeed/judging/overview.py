@@ -294,11 +294,7 @@ class _Summary:
         done = "judged" if unjudged else "measured"
         head = f"everything {done} is" if passed > 1 else f"the testcase {done} is"
         only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
-        how = "as fast as expected"
-        if wide := _far_below(check):
-            known = "within the known range, which is wide"
-            how = known if wide == passed else f"{how}, {many(wide, 'testcase')} only {known}"
-        parts = [f"{head} {how}{only}{reservation}"]
+        parts = [f"{head} as fast as expected{only}{reservation}"]
         why = self._left_busy()
         for number, how in ((unjudged, f"judged{why}"), (unmeasured(document), "measured")):
             be = "was" if number == 1 else "were"
@@ -428,22 +424,6 @@ def _fraction(judgement: Judgement) -> float:
 def failures(document: Document) -> list[TestcaseResult]:
     """The testcases that failed; not those that the user interrupted."""
     return [result for result in document.testcases if result.status.is_failure]
-
-
-#: A value that passes with less than this share of what is expected is not as fast as expected.
-_FAR = 0.5
-
-
-def _far_below(check: Check) -> int:
-    """Return the number of testcases that pass, but have a value far below what is expected."""
-    found = set()
-    for judgement in check.judgements:
-        name = judgement.key.testcase
-        passes = judgement.verdict is check.testcases.get(name) is Verdict.PASS
-        part = share(judgement) if passes and judgement.unit is Unit.RATE else None
-        if part is not None and part.of == "expected" and part.fraction < _FAR:
-            found.add(name)
-    return len(found)
 
 
 #: How to give the capacity; ``{}``: of what, and number of channels.

@@ -262,11 +262,14 @@ def between_hosts(
         limit * rate_of(rates, Engine.NCCL, LinkKind.NETWORK, Access.READ).efficiency
         for rates in efficiencies()
     )
-    if inside is None and per_gpu:  # bridges connect some GPUs of a host, and PCIe the others
-        low = min(low, low / limit * per_gpu)
+    # Bridges connect some GPUs of a host, and PCIe the others: what that leaves is unknown.
+    partly = per_host > 1 and inside is None
+    hosts_memory = [i for i, link in enumerate(machine.links) if link.source == link.destination == _HOST]
+    shared = tuple((i, 0.0) for i in hosts_memory) if partly else ()
     judged = size >= max(_LEAST_BYTES, _LEAST_PART_BYTES * run.ranks)
     used = tuple((i, round(typical / limit, 3), 1.0) for i in links)
-    return Allowance(limit, max(peak, limit) if peak else None, (low, typical) if judged else None, used)
+    peak = max(peak, limit) if peak else None
+    return Allowance(limit, peak, (low, typical) if judged else None, used, shared)
 
 
 def shares_nvlink(machine: Machine) -> bool:
