@@ -160,7 +160,9 @@ def test_without_rates_of_nics_nothing_is_judged_until_they_are_given(
     capsys.readouterr()
     for options, code in (([], 4), (["--nics", "8x400G"], 0), (["--nics", "1x25G"], 3)):
         assert main(["check", "--from", str(run), *options]) == code
-        assert ("--nics 8x400G" in capsys.readouterr().out) == (not options)
+        assert ("give the NICs of each host (--nics, such as 8x400G)" in capsys.readouterr().out) == (
+            not options
+        )
         assert main(["check", "--from", str(run), str(run), *options]) == code
         capsys.readouterr()
     assert main(["import", str(log), "--nics", "8x400G", "-o", str(tmp_path / "given.json")]) == 0

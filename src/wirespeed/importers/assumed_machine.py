@@ -9,10 +9,11 @@ from pathlib import Path
 
 from ..backends import SIMULATED, describe, pci
 from ..data import GpuSheet, efficiencies, gpu_sheet, gpu_sheets
+from ..document import RankInfo
 from ..errors import MachineError, UsageError
 from ..hardware.devices import GPU, Gpu, NumaNode, parse
 from ..hardware.network import rate_of
-from ..hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, load
+from ..hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, Rank, load
 from ..measurement import Unit
 from ..model import Access, Engine
 from ..results.imported_limits import GIVEN, GIVEN_MACHINE, UNKNOWN, WIDER, shares_nvlink, with_network
@@ -23,6 +24,8 @@ from .log import HOST_COPIES, FoundLog
 #: What the origin of every derived capacity begins with.
 ASSUMED = "assumed"
 _SWITCH = "nvswitch"
+#: Begin of the names of testcases between processes.
+_OF_PROCESSES = "multinode_"
 #: What connects all GPUs of a machine without a switch, if each of them uses all its links.
 _MESH = "nvlinks"
 #: Standard widths of the PCIe link of a GPU, and the oldest generation that is assumed in place of a newer.
@@ -62,6 +65,12 @@ def count_of(logs: Sequence[FoundLog]) -> int:
     return max([*counts, *(place[1] + 1 for place in places if place and place[0] is GPU)], default=0)
 
 
+def sheet_name(machine: Machine) -> str:
+    """The name of the data sheet of all GPUs of a machine; empty if there is none for all."""
+    names = {known[0] if (known := gpu_sheet(gpu.model)) else "" for gpu in machine.gpus}
+    return names.pop() if len(names) == 1 else ""
+
+
 def _listed(models: Sequence[str]) -> str:
     return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
 
@@ -83,12 +92,14 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
     models = whole or [next((log.gpus[0][0] for log in logs if log.gpus), "")] * count
     simulated = any(log.simulated for log in logs)
     if wanted is None:
-        machine = _derived(models, logs)
+        machine = _of_job(_derived(models, logs), logs)
     else:
         machine = wanted if isinstance(wanted, Machine) else _named(wanted, logs)
+        machine = _of_job(machine, logs)
         is_whole = any(not log.partial for log in logs)
         of_all_hosts = max(len({(rank.host, rank.device) for rank in log.ranks}) for log in logs)
-        fits = len(machine.gpus) in (count, of_all_hosts)
+        ranks = max((run.info.ranks for log in logs for run in log.collectives), default=0)
+        fits = len(machine.gpus) in (count, of_all_hosts, ranks)
         if not fits and (count > len(machine.gpus) or (count and is_whole)):
             raise UsageError(
                 f"{logs[0].file} has {count} GPUs, the machine {machine.name} has {len(machine.gpus)}; "
@@ -115,6 +126,43 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
         machine, gpus=gpus, simulated=simulated, faults=(), host=of_logs["host"] or "",
         driver=of_logs["driver"] or "", cuda=of_logs["cuda"] or 0,
     )  # fmt: skip
+
+
+def _of_job(machine: Machine, logs: Sequence[FoundLog]) -> Machine:
+    """The machine of all processes, if all values are of copies between them, over NVLink if hosts differ.
+
+    A machine with as many GPUs as there are processes is one host, and has them all.
+    """
+    if machine.ranks or any(log.collectives for log in logs):
+        return machine
+    ranks = next((log.ranks for log in logs if log.ranks), [])
+    tables = [table for log in logs for table in log.tables if not table.why_not]
+    if len(machine.gpus) == max((len(table.columns) for table in tables), default=0):
+        ranks = [
+            RankInfo(gpu.index, 0, 0, machine.host, gpu.index, gpu.bus_id, gpu.model) for gpu in machine.gpus
+        ]
+    hosts = list(dict.fromkeys(rank.host for rank in ranks))
+    names = {gpu.name for gpu in machine.gpus}
+    places = {(rank.host, f"gpu{rank.device}"): f"{rank.rank}/gpu{rank.device}" for rank in ranks}
+    is_job = tables and all(table.testcase.startswith(_OF_PROCESSES) for table in tables)
+    is_known = len(places) == len(ranks) > 1 and {gpu for _, gpu in places} <= names
+    if not is_job or not is_known or (len(hosts) > 1 and not shares_nvlink(machine)):
+        return machine
+    links = [link for link in machine.links if names.isdisjoint(link.ends)]
+    for host in hosts:
+        for link in machine.links:
+            own = [end for end in link.ends if end in names]
+            far = host != hosts[0] and any(end.startswith("numa") for end in link.ends)
+            if own and not far and all((host, end) in places for end in own):
+                ends = [places.get((host, end), end) for end in link.ends]
+                links.append(replace(link, source=ends[0], destination=ends[1]))
+    processes = tuple(
+        Rank(rank.rank, rank.host, f"gpu{rank.device}", model=rank.model, bus_id=rank.bus_id)
+        for rank in sorted(ranks, key=lambda rank: rank.rank)
+    )
+    note = f"{ASSUMED}: NVLink connects the GPUs of all {len(hosts)} hosts"
+    notes = (*machine.notes, note) if len(hosts) > 1 else machine.notes
+    return replace(machine, links=tuple(links), ranks=processes, notes=notes)
 
 
 #: End of the names of data sheets of models that name no form: SXM or PCIe.
@@ -432,7 +480,7 @@ def networked(
         for log in logs
     )
     if several and shares_nvlink(machine):
-        note = "NVLink may connect all hosts; if it does, give --machine with the number of all GPUs"
+        note = "NVLink may connect all hosts, whose NICs are then no limit"
         return replace(machine, notes=(*machine.notes, note)), ()
     if rate is not None:
         return with_network(machine, rate, GIVEN), ()

@@ -262,7 +262,7 @@ def _unplaced(
     if not why:
         why = "the table does not fit the machine" if case else "no such testcase"
         if case and tables[0].testcase.startswith("multinode"):
-            why = "the ranks are not those of the machine; pass a --machine with ranks"
+            why = "the ranks are not those of the machine"
     description = case.description if case and fits else f"{_NOT_COMPARABLE}: {why}"
     about = _about(case) | {"description": description, "index": None}
     result = TestcaseResult(tables[0].testcase, status, reason=reason, tables=tuple(kept), **about)

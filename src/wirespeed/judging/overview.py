@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from ..document import Document, Status, TestcaseResult
 from ..hardware.topology import UNKNOWN_GPU, LinkKind
 from ..measurement import Unit
-from ..results.imported_limits import UNKNOWN as UNKNOWN_NETWORK
-from ..results.imported_limits import directions_of
+from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import format_size, many
 from . import verdict as advised
@@ -426,10 +425,10 @@ def failures(document: Document) -> list[TestcaseResult]:
     return [result for result in document.testcases if result.status.is_failure]
 
 
-#: How to give the capacity; ``{}``: of what, and number of channels.
+#: How to give the capacity; ``{}``: of what, the saved run of a log, and number of channels.
 _MEMORY = (
     "unknown capacity of host memory; give channels x MT/s of {}:\n"
-    "wirespeed check --host-memory {}x4800   (sudo dmidecode -t memory)"
+    "wirespeed check {}--host-memory {}x4800   (sudo dmidecode -t memory)"
 )
 
 
@@ -444,8 +443,8 @@ def unknown_memory(document: Document, check: Check) -> str:
     if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
         return ""
     if document.imported:  # one NUMA node stands for the host of a log
-        return _MEMORY.format("all sockets of the host together", 16)
-    return _MEMORY.format("a NUMA node", 8)
+        return _MEMORY.format("all sockets of the host together", "--from RUN.json ", 16)
+    return _MEMORY.format("a NUMA node", "", 8)
 
 
 #: What judges values that nothing limits.
@@ -465,24 +464,24 @@ def remedy(document: Document, check: Check) -> str:
         return ""
     results = [result for result in document.testcases if result.name in unknown]
     ranks = [result.collective.ranks for result in results if result.collective is not None]
-    gpus = document.machine.gpus
     if document.imported and len(ranks) == len(results) and set(ranks) == {1}:
         return "measure several ranks in one job"
-    if document.imported and any(gpu.model == UNKNOWN_GPU for gpu in gpus):
-        return "name the GPUs (--machine NAME-N, such as hgx-h100-8)"
-    of_nics = [table for result in results for table in result.tables if directions_of(result.name, table)]
-    if (
-        document.imported
-        and of_nics
-        and not any(link.kind is LinkKind.NETWORK for link in document.machine.links)
-    ):
-        return "give the NICs, if the ranks were on two hosts (--nics, such as 1x200G)"
-    if document.imported and any(result.engine == "nccl" for result in results):
-        if not gpus:
-            return "name the GPUs of each host (--machine NAME-N, such as hgx-h100-8)"
-        if UNKNOWN_NETWORK in document.warnings:
-            return "give the NICs of each host (--nics, such as 8x400G)"
-    return BY_BASELINE
+    options = dict.fromkeys(option for log in document.imported for option in log.judged_with)
+    machine, nics = (
+        next((option.removeprefix(name) for option in options if option.startswith(name)), "")
+        for name in (MACHINE_OPTION, NICS_OPTION)
+    )
+    steps = []
+    if machine and any(gpu.model != UNKNOWN_GPU for gpu in document.machine.gpus):
+        steps.append(f"if NVLink connects all GPUs, give --machine {machine}")
+    elif machine:
+        of_each = " of each host" if nics or not document.machine.gpus else ""
+        steps.append(f"name the GPUs{of_each} (--machine NAME-N, such as {machine})")
+    if nics:
+        two = any(directions_of(result.name, table) for result in results for table in result.tables)
+        of_each, where = ("", ", if the ranks were on two hosts") if two else (" of each host", "")
+        steps.append(f"give the NICs{of_each}{where} (--nics, such as {nics})")
+    return "; ".join(steps) or BY_BASELINE
 
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:

@@ -38,11 +38,13 @@ _CORES, _MEMORY_BYTES = 256, 2**50
 WIDER = 0.9
 #: The vertex that stands for all switches between hosts, and the node from which its links lead.
 _NETWORK, _HOST = "network", "numa0"
+#: Options of an import, as in ``ImportedLog.judged_with``.
+MACHINE_OPTION, NICS_OPTION = "--machine ", "--nics "
 #: Begin of the origins of what the user says of a machine whose GPUs the log does not name.
 GIVEN_MACHINE = "assumed: only --machine"
-#: Origin of a rate that the user gives, and what to do if nobody gives one.
+#: Origin of a rate that the user gives, and what is said if nobody gives one.
 GIVEN = "assumed: --nics"
-UNKNOWN = "the network between the hosts is unknown; give the NICs of a host: --nics 8x400G"
+UNKNOWN = "the network between the hosts is unknown"
 #: Smaller arrays, in bytes, and smaller parts of a rank, are dominated by latencies between hosts.
 _LEAST_BYTES, _LEAST_PART_BYTES = 1 * GIB, 32 * MIB
 #: Operations whose bus bandwidth follows from what each host sends. ``sendrecv`` uses one NIC of many.
@@ -155,7 +157,11 @@ def with_nics(document: Document, nics: Nics) -> Document:
     machine = with_network(document.machine, nics.rate, GIVEN)
     cases = tuple(_limited(machine, result, document.ranks, nics) for result in document.testcases)
     warnings = tuple(warning for warning in document.warnings if warning != UNKNOWN)
-    return struct_replace(document, machine=machine, testcases=cases, warnings=warnings)
+    logs = tuple(
+        struct_replace(log, judged_with=tuple(o for o in log.judged_with if not o.startswith(NICS_OPTION)))
+        for log in document.imported
+    )
+    return struct_replace(document, machine=machine, testcases=cases, warnings=warnings, imported=logs)
 
 
 def _limited(

@@ -149,8 +149,9 @@ def _table(
         widths.append(width)
         left -= width + _GAP
     table.add_column("", no_wrap=True, min_width=longest)
-    how = "fold" if folded else "ellipsis"
-    table.add_column("GB/s", overflow=how, no_wrap=not folded, max_width=max(left, _HOST))
+    table.add_column(
+        "GB/s", overflow="fold" if folded else "ellipsis", no_wrap=not folded, max_width=max(left, _HOST)
+    )
     for title, width in zip(titles, widths, strict=False):
         table.add_column("\n".join(title.rsplit(" ", 1)), justify="right", no_wrap=True, min_width=width)
     for row, word, own in zip(shown, words, cells, strict=True):
