@@ -9,12 +9,14 @@ import pytest
 
 import wirespeed
 from tests.importers.test_assumed import H100, all_reduce, to_gpus
+from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.judging.error_advice import of_error
 from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview
+from wirespeed.judging.unlike import unlike
 from wirespeed.judging.verdict import Verdict, share
 from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
@@ -234,3 +236,18 @@ def test_numbers_of_many_runs_are_not_cut() -> None:
     for width in (40, 60, 80):
         table = many_runs.render(runs, Style(width=width)).split("\n\n")[0]
         assert not re.search(r"(?<=\s)[\d.]+…", table) and max(map(len, table.splitlines())) <= width
+
+
+@pytest.mark.parametrize(
+    ("second", "text"), [(152.0, []), (148.0, ["all_reduce_2 reaches 148 GB/s at 1 GiB"])]
+)
+def test_runs_of_a_test_that_differ_are_named(second: float, text: list[str], tmp_path: Path) -> None:
+    document = imported(tmp_path, all_reduce(H100, 1, 8, 200.0) + all_reduce(H100, 1, 8, second))
+    assert [one.split(",")[0] for one in unlike(document)] == text
+
+
+def test_pairs_that_differ_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", str(LOGS / "p2p-above-link-rate.txt")]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "gpu2 → gpu1 reaches 14.3 GB/s, gpu0 → gpu1 128.1 (89% less)" in said
+    assert not [*unlike(wirespeed.load_log(LOGS.parent / "published/nvbandwidth-a6000-issue50.txt"))]

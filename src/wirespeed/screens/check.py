@@ -24,6 +24,7 @@ from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, remedy, unknown_memory, users
+from ..judging.unlike import unlike
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import SIMULATED, Style
 from ..reports.console import further, hanging, heading, printed
@@ -334,6 +335,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         text = f"values of {many(len(names), 'testcase')} ({'; '.join(unknown)}){by}"
         yield from notes([("not judged", text)])
     yield from notes([("left out", omitted(document)), ("note", unknown_memory(document, check))])
+    yield from notes(("differs", text) for text in unlike(document))
 
 
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:
