@@ -142,7 +142,7 @@ def _of_job(machine: Machine, logs: Sequence[FoundLog]) -> Machine:
             RankInfo(gpu.index, 0, 0, machine.host, gpu.index, gpu.bus_id, gpu.model) for gpu in machine.gpus
         ]
     hosts = list(dict.fromkeys(rank.host for rank in ranks))
-    names = {gpu.name for gpu in machine.gpus}
+    names, hosts_own = {gpu.name for gpu in machine.gpus}, {node.name for node in machine.numa}
     places = {(rank.host, f"gpu{rank.device}"): f"{rank.rank}/gpu{rank.device}" for rank in ranks}
     is_job = tables and all(table.testcase.startswith(_OF_PROCESSES) for table in tables)
     is_known = len(places) == len(ranks) > 1 and {gpu for _, gpu in places} <= names
@@ -152,7 +152,7 @@ def _of_job(machine: Machine, logs: Sequence[FoundLog]) -> Machine:
     for host in hosts:
         for link in machine.links:
             own = [end for end in link.ends if end in names]
-            far = host != hosts[0] and any(end.startswith("numa") for end in link.ends)
+            far = host != hosts[0] and not hosts_own.isdisjoint(link.ends)
             if own and not far and all((host, end) in places for end in own):
                 ends = [places.get((host, end), end) for end in link.ends]
                 links.append(replace(link, source=ends[0], destination=ends[1]))
