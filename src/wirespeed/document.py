@@ -195,6 +195,7 @@ class ImportedLog(msgspec.Struct, frozen=True, omit_defaults=True):
         file: Name of the file.
         lines, unknown: Number of lines, and of those that were not understood.
         doubts: Why the log may lack values, or its values may be wrong: where it ends, sums that do not fit.
+        judged_with: Options of an import with which more of its values would be judged: each was tried.
     """
 
     tool: str
@@ -203,6 +204,7 @@ class ImportedLog(msgspec.Struct, frozen=True, omit_defaults=True):
     lines: Whole
     unknown: Whole
     doubts: tuple[str, ...] = ()
+    judged_with: tuple[str, ...] = ()
 
 
 class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

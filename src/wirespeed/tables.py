@@ -254,6 +254,7 @@ class Half(msgspec.Struct, frozen=True):
         iterations: Time of each iteration, in s; empty if not timed.
         by_process: The same in each process, if known.
         cycles: Bus bandwidth in each cycle, in B/s; empty for one cycle, or if iterations are timed.
+        error: Largest error of an element, if a log has it in place of a number and it is too large; else 0.
     """
 
     seconds: float
@@ -263,3 +264,4 @@ class Half(msgspec.Struct, frozen=True):
     iterations: tuple[float, ...] = ()
     by_process: tuple[tuple[float, ...], ...] = ()
     cycles: tuple[float, ...] = ()
+    error: float = 0.0

@@ -14,7 +14,7 @@ from ..results.store import STDIN, content
 from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
-from . import scan
+from . import scan, tried
 from .assumed_machine import machine_of, networked, other_models
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
 from .host_facts import NVIDIA_SMI
@@ -43,6 +43,8 @@ UNDERSTOOD = {
 }
 #: Characters that browsers and chats put in place of a space, or between characters.
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
+#: Words of logs of AMD's GPUs.
+_OTHER_VENDOR = re.compile(r"\b(RCCL|ROCm|AMD (Instinct|Radeon)|Radeon|gfx\d{3,4})\b", re.IGNORECASE)
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: Suffixes of files in which logs are looked for in a folder, and how much of each is read, in bytes.
 _OF_LOGS, _HEAD = ("", ".log", ".out", ".txt"), 2**16
@@ -148,7 +150,8 @@ def _document(
     """The Document of logs."""
     given = None if nics is None else parse_nics(nics)
     target, unknown = networked(machine_of(logs, machine), logs, given.rate if given else None)
-    cases, strange = results(target, logs, given)
+    cases, strange = results(target, tried.copies(logs), given)
+    judged_with = tried.options(logs, machine, nics, target, cases)
     warnings = [*unknown, *(_warning(log) for log in logs)]
     warnings.append(f"machine {target.name}: {'; '.join(target.notes)}")
     warnings += [
@@ -172,7 +175,7 @@ def _document(
         imported=tuple(
             ImportedLog(
                 log.tool, log.version, log.file, log.lines, len(log.unknown),
-                (*log.warnings, *filter(None, [other_models(log, target)])),
+                (*log.warnings, *filter(None, [other_models(log, target)])), judged_with,
             )
             for log in logs
         ),
@@ -198,7 +201,7 @@ def _understood(file: str, data: bytes) -> list[FoundLog]:
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
     for log in logs:
-        log.file = name
+        log.file, log.of_other_vendor = name, bool(_OTHER_VENDOR.search(content))
     return logs
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from ..backends import SIMULATED, describe, pci
 from ..data import GpuSheet, efficiencies, gpu_sheet, gpu_sheets
+from ..document import RankInfo
 from ..errors import MachineError, UsageError
 from ..hardware.devices import GPU, Gpu, NumaNode, parse
 from ..hardware.network import rate_of
-from ..hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, load
+from ..hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, Rank, load
 from ..measurement import Unit
 from ..model import Access, Engine
-from ..results.imported_limits import GIVEN, UNKNOWN, WIDER, shares_nvlink, with_network
+from ..results.imported_limits import GIVEN, GIVEN_MACHINE, UNKNOWN, WIDER, shares_nvlink, with_network
 from ..units import GB, MIB
 from . import scan
 from .log import HOST_COPIES, FoundLog
@@ -23,10 +24,14 @@ from .log import HOST_COPIES, FoundLog
 #: What the origin of every derived capacity begins with.
 ASSUMED = "assumed"
 _SWITCH = "nvswitch"
+#: Begin of the names of testcases between processes.
+_OF_PROCESSES = "multinode_"
 #: What connects all GPUs of a machine without a switch, if each of them uses all its links.
 _MESH = "nvlinks"
 #: Standard widths of the PCIe link of a GPU, and the oldest generation that is assumed in place of a newer.
 _WIDTHS, _OLDEST_PCIE = (16, 8, 4), 3
+#: A lower standard rate is the limit if this number of GPUs agrees.
+_AGREEING = 2
 #: Testcases that copy within a GPU: their values count the bytes once, and the memory moves them twice.
 _LOCAL_COPIES = "device_local_copy"
 #: Begin of the names of testcases that use only the memory of a GPU.
@@ -60,6 +65,12 @@ def count_of(logs: Sequence[FoundLog]) -> int:
     return max([*counts, *(place[1] + 1 for place in places if place and place[0] is GPU)], default=0)
 
 
+def sheet_name(machine: Machine) -> str:
+    """The name of the data sheet of all GPUs of a machine; empty if there is none for all."""
+    names = {known[0] if (known := gpu_sheet(gpu.model)) else "" for gpu in machine.gpus}
+    return names.pop() if len(names) == 1 else ""
+
+
 def _listed(models: Sequence[str]) -> str:
     return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
 
@@ -81,18 +92,22 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
     models = whole or [next((log.gpus[0][0] for log in logs if log.gpus), "")] * count
     simulated = any(log.simulated for log in logs)
     if wanted is None:
-        machine = _derived(models, logs)
+        machine = _of_job(_derived(models, logs), logs)
     else:
         machine = wanted if isinstance(wanted, Machine) else _named(wanted, logs)
+        machine = _of_job(machine, logs)
         is_whole = any(not log.partial for log in logs)
         of_all_hosts = max(len({(rank.host, rank.device) for rank in log.ranks}) for log in logs)
-        fits = len(machine.gpus) in (count, of_all_hosts)
+        ranks = max((run.info.ranks for log in logs for run in log.collectives), default=0)
+        fits = len(machine.gpus) in (count, of_all_hosts, ranks)
         if not fits and (count > len(machine.gpus) or (count and is_whole)):
             raise UsageError(
                 f"{logs[0].file} has {count} GPUs, the machine {machine.name} has {len(machine.gpus)}; "
                 "choose another --machine"
             )
-        origin = f"{ASSUMED}: --machine"
+        named = [model for log in logs for model, _ in log.gpus if model]
+        is_named = named and not any(other_models(log, machine) for log in logs)
+        origin = f"{ASSUMED}: --machine" if is_named else GIVEN_MACHINE
         links = tuple(
             replace(link, origin=_joined(origin, link.origin), assumed=link.capacity is not None)
             for link in machine.links
@@ -111,6 +126,43 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
         machine, gpus=gpus, simulated=simulated, faults=(), host=of_logs["host"] or "",
         driver=of_logs["driver"] or "", cuda=of_logs["cuda"] or 0,
     )  # fmt: skip
+
+
+def _of_job(machine: Machine, logs: Sequence[FoundLog]) -> Machine:
+    """The machine of all processes, if all values are of copies between them, over NVLink if hosts differ.
+
+    A machine with as many GPUs as there are processes is one host, and has them all.
+    """
+    if machine.ranks or any(log.collectives for log in logs):
+        return machine
+    ranks = next((log.ranks for log in logs if log.ranks), [])
+    tables = [table for log in logs for table in log.tables if not table.why_not]
+    if len(machine.gpus) == max((len(table.columns) for table in tables), default=0):
+        ranks = [
+            RankInfo(gpu.index, 0, 0, machine.host, gpu.index, gpu.bus_id, gpu.model) for gpu in machine.gpus
+        ]
+    hosts = list(dict.fromkeys(rank.host for rank in ranks))
+    names, hosts_own = {gpu.name for gpu in machine.gpus}, {node.name for node in machine.numa}
+    places = {(rank.host, f"gpu{rank.device}"): f"{rank.rank}/gpu{rank.device}" for rank in ranks}
+    is_job = tables and all(table.testcase.startswith(_OF_PROCESSES) for table in tables)
+    is_known = len(places) == len(ranks) > 1 and {gpu for _, gpu in places} <= names
+    if not is_job or not is_known or (len(hosts) > 1 and not shares_nvlink(machine)):
+        return machine
+    links = [link for link in machine.links if names.isdisjoint(link.ends)]
+    for host in hosts:
+        for link in machine.links:
+            own = [end for end in link.ends if end in names]
+            far = host != hosts[0] and not hosts_own.isdisjoint(link.ends)
+            if own and not far and all((host, end) in places for end in own):
+                ends = [places.get((host, end), end) for end in link.ends]
+                links.append(replace(link, source=ends[0], destination=ends[1]))
+    processes = tuple(
+        Rank(rank.rank, rank.host, f"gpu{rank.device}", model=rank.model, bus_id=rank.bus_id)
+        for rank in sorted(ranks, key=lambda rank: rank.rank)
+    )
+    note = f"{ASSUMED}: NVLink connects the GPUs of all {len(hosts)} hosts"
+    notes = (*machine.notes, note) if len(hosts) > 1 else machine.notes
+    return replace(machine, links=tuple(links), ranks=processes, notes=notes)
 
 
 #: End of the names of data sheets of models that name no form: SXM or PCIe.
@@ -142,7 +194,7 @@ def _is_model(model: str, other: str) -> bool:
 
 
 def _joined(prefix: str, origin: str) -> str:
-    return origin if origin.startswith(ASSUMED) else f"{prefix}, {origin}" if origin else prefix
+    return ", ".join(filter(None, (prefix, origin.removeprefix(f"{ASSUMED}: "))))
 
 
 def _named(wanted: str, logs: Sequence[FoundLog]) -> Machine:
@@ -228,11 +280,13 @@ def _through_host(
 ) -> Link:
     """What connects two GPUs without NVLink: at most PCIe, less if sockets are between them.
 
-    A faster copy, in B/s, takes another path: links of the CPUs, or NVLinks of GPUs of different models.
+    A faster copy, in B/s, takes another path: links of the CPUs, or NVLinks of GPUs of different models. GPUs
+    that have no other links than PCIe have no such path.
     """
     rates = [pci.rate(sheet.pcie, sheet.lanes) if sheet else None for sheet in sheets_of_ends]
     rate = None if None in rates else min(filter(None, rates))
-    if rate is None or fastest > rate[0] * (1 + _CLOCK):
+    has_others = any(sheet and (sheet.links or sheet.c2c) for sheet in sheets_of_ends)
+    if rate is None or (has_others and fastest > rate[0] * (1 + _CLOCK)):
         return Link(*ends, LinkKind.PCIE, origin="unknown: sockets and switches between GPUs")
     return Link(*ends, LinkKind.PCIE, rate[0], f"{ASSUMED}: {rate[1]} through the host", assumed=True)
 
@@ -253,12 +307,20 @@ def _lowest(kind: LinkKind) -> float:
     return WIDER * rate_of(efficiencies()[0], Engine.CE, kind, Access.READ).efficiency
 
 
-def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[float, str] | None, str]:
-    """Rate and origin of the PCIe links, and a note if they are not those of the data sheet.
+def _pcie(
+    gpus: Sequence[str], sheet: GpuSheet, of_host: Sequence[float]
+) -> tuple[tuple[float, str] | None, str]:
+    """Rate and origin of the PCIe links, and a note if the values are those of a lower standard rate.
 
-    Slots and hosts may be older than the GPU: if all GPUs agree at a lower standard rate, it is the limit.
-    The slots of a desktop machine differ, so that each of its GPUs has its own.
+    Slots and hosts may be older than the GPU: if several GPUs agree at a lower standard rate, it is the
+    limit. No GPU defines its own limit: a slot may be slow, as those of a desktop machine often are.
+
+    Args:
+        gpus: Names of the GPUs of one model, or one of a desktop machine.
+        sheet: Their data sheet.
+        of_host: The fastest copies to or from the host of those that have any, in B/s.
     """
+    to_host = max(of_host, default=0.0)
     full = None if sheet.c2c else pci.rate(sheet.pcie, sheet.lanes)
     if full is None:
         return None, ""
@@ -269,9 +331,12 @@ def _pcie(gpus: Sequence[str], sheet: GpuSheet, to_host: float) -> tuple[tuple[f
     if rate is None or rate == full[0]:
         return full, ""
     names = " or ".join(name for candidate, name in known if abs(candidate / rate - 1) < _CLOCK)
-    who = gpus[0] if sheet.desktop else "no GPU"
-    faster = "copies at most at" if sheet.desktop else "copies faster than"
-    note = f"{who} {faster} {to_host / GB:.1f} GB/s to or from the host, so that {names} is the limit"
+    if len(of_host) < _AGREEING:
+        who = gpus[0] if len(gpus) == 1 else "the GPU"
+        copies = f"{who} copies at most at {to_host / GB:.1f} GB/s to or from the host"
+        return full, f"{copies}, which {names} explains"
+    fastest = f"no GPU copies faster than {to_host / GB:.1f} GB/s to or from the host"
+    note = f"{fastest}, so that {names} is the limit"
     return (rate, f"{names} from the values, in place of {full[1]} of the data sheet"), note
 
 
@@ -290,7 +355,8 @@ def _own_links(
     origin = f"{ASSUMED}: {memory / GB:g} GB/s of the data sheet" if memory else "unknown"
     links = [Link(gpu, gpu, LinkKind.MEMORY, memory, origin, assumed=bool(memory)) for gpu in gpus]
     c2c = _smallest([rate * GB for rate in sheet.c2c] if sheet else (), to_host)
-    pcie, note = _pcie(gpus, sheet, to_host) if sheet else (None, "")
+    copies = [of_host[gpu] for gpu in gpus if of_host.get(gpu)]
+    pcie, note = _pcie(gpus, sheet, copies) if sheet else (None, "")
     for gpu in gpus:
         if c2c:
             both = (("numa0", gpu), (gpu, "numa0"))
@@ -414,7 +480,7 @@ def networked(
         for log in logs
     )
     if several and shares_nvlink(machine):
-        note = "NVLink may connect all hosts; if it does, give --machine with the number of all GPUs"
+        note = "NVLink may connect all hosts, whose NICs are then no limit"
         return replace(machine, notes=(*machine.notes, note)), ()
     if rate is not None:
         return with_network(machine, rate, GIVEN), ()

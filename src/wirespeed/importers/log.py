@@ -124,6 +124,7 @@ class FoundLog:
             the others.
         partial: Whether the tool measures a part of the machine, so that the log may name fewer GPUs than
             there are.
+        of_other_vendor: Whether the file names GPUs of another vendor than NVIDIA, or their libraries.
     """
 
     tool: str
@@ -148,6 +149,7 @@ class FoundLog:
     simulated: bool = False
     independent: bool = False
     partial: bool = False
+    of_other_vendor: bool = False
 
     @property
     def is_empty(self) -> bool:

@@ -65,10 +65,15 @@ _OWN = re.compile(r"\bTest (\w+ )?(failure|timeout)\b")
 _UNITS = re.compile(
     r"\(B\)\s+\(elements\)|out-of-place\s+in-place$|NCCL version \S+$|Using devices$|Blocking Enabled: "
 )
-_WARN = re.compile(r"NCCL WARN (.+)")
+#: A warning of NCCL, behind the file of its source, which may be all that names the cause.
+_WARN = re.compile(r"(?:(?<=/)(\w+\.cc):\d+ )?NCCL WARN (.+)")
+#: Warnings that follow another one: what was queued on a connection that broke is flushed.
+_FOLLOWS = re.compile(r"completion .*\b(error |status=)5\b")
 #: Says that an operation was not measured.
 _SKIPPED = re.compile(r"nRanks \d+ is not a power of 2, skipping$")
 _TABLE_LINE = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*(\s|$)")
+#: What another thread or process printed into a row.
+_INTO_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s+(?:[a-z]+\s+)?(?:[-\d.]+\s+)*(.*[A-Za-z]{3}.*)")
 #: Columns that begin the results out of place and in place, with their names in all versions.
 _TIMES = ("time", "cputime")
 #: The first column of versions that print times in ms.
@@ -94,6 +99,9 @@ _MOST_RUNS = 128
 #: Results of the JSON that say whether they are good.
 _JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Avg bus bandwidth"}
 
+#: The column of versions up to 2.12 with the largest error of an element, which must not exceed this, by data
+#: type; of the others, it must be 0. For half, versions allow 1e-2 or 5e-2 (``DeltaMaxValue`` of nccl-tests).
+_ERROR, _ALLOWED = "error", {"float": 1e-5, "double": 1e-12, "half": 5e-2, "bfloat16": 5e-2}
 #: Data type, operator and root of some lines.
 _Key = tuple[str, str, int]
 
@@ -200,16 +208,22 @@ class _LinesOfRun:
         elif _TABLE_LINE.match(line) and (self._head or _ROW.match(line)):
             self._head = self._head or _head_of(line.split())
             if not self._row(line.split()):
-                self._broken.append(line)
+                failures = len(log.failures)
+                if said := _INTO_ROW.match(line):
+                    self.line(said[1])
+                if len(log.failures) == failures:
+                    self._broken.append(line)
         elif _SKIPPED.match(line):
             log.failures.append(f"nothing was measured: {scan.text(line)}")
         elif self._nccl.line(line):
-            if match := _WARN.search(line):
-                self._warned = scan.reason_of(match[1])
+            match = _WARN.search(line)
+            if match and not (self._warned and _FOLLOWS.search(line)):
+                where = f"{match[1]}: " if match[1] else ""
+                self._warned = f"NCCL WARN {where}{scan.reason_of(match[2])}"
         elif line.startswith("#"):
             self._mention(line)
         elif scan.says_failure(line, outside=over):
-            cause = f" (NCCL WARN {self._warned})" if self._warned and not log.failures else ""
+            cause = f" ({self._warned})" if self._warned and not log.failures else ""
             log.failures.append(f"{scan.reason_of(line)}{cause}")
         elif not (self._mention(line) or _UNITS.match(line)):
             log.other(line, outside=over)
@@ -242,7 +256,9 @@ class _LinesOfRun:
             size, rest = scan.whole(first[0]), first[3:]
             root = scan.whole(rest.pop()) if rest and re.fullmatch(r"-?\d+", rest[-1]) else _NO_ROOT
             numbers = [scan.number(word) for at in (0, width) for word in values[at : at + 4]]
-            halves = (_result(numbers[:4], scale), _result(numbers[4:], scale))
+            is_error = _ERROR in self._head or any("e" in values[at] for at in (3, width + 3))
+            allowed = _ALLOWED.get(first[2], 0.0) if is_error else None
+            halves = (_result(numbers[:4], scale, allowed), _result(numbers[4:], scale, allowed))
         except ValueError:
             return False
         operator = rest[0] if rest and rest[0] != "none" else ""
@@ -269,17 +285,23 @@ def _head_of(row: Sequence[str]) -> list[str]:
     return [*first, *("time", "algbw", "busbw", "#wrong") * 2]
 
 
-def _result(values: Sequence[float | None], scale: float = _MICRO) -> Half | None:
+def _result(
+    values: Sequence[float | None], scale: float = _MICRO, allowed: float | None = None
+) -> Half | None:
     """A result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value.
 
     Args:
         values: The numbers.
         scale: Unit of the time, in s.
+        allowed: Largest error that is allowed, if the last number is the largest error of an element.
     """
     time, algorithm, bus, wrong = values
     (seconds,), rates = scan.scaled([time], scale), scan.scaled([algorithm, bus], float(GB))
     if seconds is None or rates[0] is None or rates[1] is None:
         return None
+    if wrong is not None and allowed is not None:
+        is_wrong = not wrong <= allowed
+        return Half(seconds, rates[0], rates[1], int(is_wrong), error=wrong if is_wrong else 0.0)
     return Half(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
 
 

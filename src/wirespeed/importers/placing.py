@@ -173,7 +173,7 @@ def _tables(
                 result, count = struct_replace(result, tables=tuple(limited), description=text), 0
             yield result, 0 if fits else count
             continue
-        cells, plan = _cells(planned, tables), planned[0]
+        cells, plan = _cells(planned, tables, partial=log.partial), planned[0]
         outcome = PartialResult({key: dict(own) for key, own in cells.items()})
         shown = tuple(table for table in outcome.tables(plan.tables) if table.cells)
         engines = {str(t.engine) for m in plan.measurements for t in m.transfers}
@@ -205,8 +205,13 @@ def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Plann
     return planned
 
 
-def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tuple[int, int], Cell]]:
-    """The cells of each table by row and column, with their limits."""
+def _cells(
+    planned: _Planned, tables: Sequence[FoundTable], *, partial: bool
+) -> dict[str, dict[tuple[int, int], Cell]]:
+    """The cells of each table by row and column, with their limits.
+
+    A ``partial`` log has no cells of the devices that its tool did not measure.
+    """
     plan, allowed = planned
     values = {table.key: table.values for table in tables}
     sized = all(table.bytes for table in tables)
@@ -223,6 +228,8 @@ def _cells(planned: _Planned, tables: Sequence[FoundTable]) -> dict[str, dict[tu
             if key not in values:
                 continue
             if at not in cells[key]:
+                if partial and all(row[place.column] is None for row in values[key]):
+                    continue
                 ended = place.row >= len(values[key])
                 why = "the log ends before this value" if ended else "no value in the log"
                 cells[key][at] = Cell(*at, reason=why)
@@ -255,7 +262,7 @@ def _unplaced(
     if not why:
         why = "the table does not fit the machine" if case else "no such testcase"
         if case and tables[0].testcase.startswith("multinode"):
-            why = "the ranks are not those of the machine; pass a --machine with ranks"
+            why = "the ranks are not those of the machine"
     description = case.description if case and fits else f"{_NOT_COMPARABLE}: {why}"
     about = _about(case) | {"description": description, "index": None}
     result = TestcaseResult(tables[0].testcase, status, reason=reason, tables=tuple(kept), **about)
@@ -303,7 +310,7 @@ def _collective(
     sizes = tuple(run.points)
     plan = replace(case, pattern=case.swept(sizes)).plan(network.machine)
     cells: dict[str, dict[tuple[int, int], Cell]] = {layout.key: {} for layout in plan.tables}
-    wrong = 0
+    wrong, too_large = 0, ""
     for measurement in plan.measurements:
         bounds = of_collective(network, measurement)
         for place, bound in zip(measurement.places, bounds, strict=True):
@@ -318,7 +325,10 @@ def _collective(
                 continue
             value = {"time": half.seconds, "algbw": half.algorithm, "busbw": half.bus}[place.table]
             bad = half.wrong if place.table == "time" else None
+            why = f"wrong data, an error of {half.error:.0e}, more than allowed" if half.error else ""
+            why = (why or many(bad, "wrong element")) if bad else ""
             wrong += bad or 0
+            too_large = too_large or (why if half.error else "")
             assert measurement.collective is not None
             if place.table == BUSBW and not fits:
                 size = measurement.collective.bytes
@@ -326,12 +336,12 @@ def _collective(
             cells[place.table][place.row, place.column] = Cell(
                 place.row, place.column, value, **vars(bound),
                 bytes=0 if place.table == "time" else measurement.collective.counted,
-                reason=many(bad, "wrong element") if bad else "", wrong=bad,
+                reason=why, wrong=bad,
                 **_samples([value_of(place, measurement, lap) for lap in laps], skip),
             )  # fmt: skip
     return TestcaseResult(
         case.name, Status.FAILED if wrong else Status.PASSED, case.description,
-        f"{many(wrong, 'wrong element')} in the log" if wrong else "", engine=str(Engine.NCCL),
+        f"{too_large or many(wrong, 'wrong element')} in the log" if wrong else "", engine=str(Engine.NCCL),
         counts=case.counts, tables=PartialResult(cells).tables(plan.tables), collective=info,
     )  # fmt: skip
 

@@ -109,7 +109,7 @@ def slow_keys(judgements: Iterable[Judgement]) -> frozenset[Key]:
     return frozenset(
         judgement.key
         for judgement in judgements
-        if judgement.verdict.is_worse and judgement.value is not None
+        if judgement.verdict.is_worse and judgement.value is not None and not judgement.is_above
     )
 
 

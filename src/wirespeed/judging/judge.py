@@ -20,13 +20,15 @@ from ..terminal import Tabular, brief
 from ..testcases.blocks import of_key
 from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
+from .assumed_capacities import far_below, unconfirmed, without_peers
 from .cells_seen import ComparableCells
 from .confidential import by_other_gpus
+from .dips import Dip, dips
 from .gates import GateComparison, GateSetName, compare_gates, load
 from .inventory import Missing, hardware_changes, missing
 from .localise import Observation, WrongData, accept, defects, localise, wrong_data
 from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
-from .other_ways import Dip, by_other_ways, dips, slow_pairs, unconfirmed, without_peers
+from .other_ways import by_other_ways, slow_pairs
 from .path_kinds import Uncovered, uncovered, verdict_of
 from .peer_causes import by_attempts, problems
 from .usual_ranges import SIZES, UsualRange, UsualRanges
@@ -38,6 +40,8 @@ IMPLAUSIBLE = 0.01
 WARN = 0.05
 #: Why the value of a size gets a warning, whatever its limit is.
 _BELOW_NEIGHBOUR = "far slower than a neighbouring size"
+#: Why a value that is within a wide range gets a warning.
+_FAR_BELOW = "less than half of the typical value, within a range that is wide"
 #: Lowest share of a limit; lower ones are rounded to 0, which nothing can be relative to.
 _LOWEST = 1e-12
 #: Testcases in which CPUs reach the full rate of their memory.
@@ -108,8 +112,9 @@ class Check(Tabular):
         """Verdict on the run: fail, warn, busy, interrupted or pass; unknown if nothing was judged.
 
         A failed gate, or what is missing, fails the run; a defect that the facts show is at least a warning.
-        If no value of a kind of path was judged, the run is not judged. With ``doubts``, values that are as
-        expected are a warning; if none was compared with a set of gates, nothing is known.
+        If no value of a kind of path was judged, the run is not judged, and a log is a warning. With
+        ``doubts``, values that are as expected are a warning; if none was compared with a set of gates,
+        nothing is known.
         """
         if self.stale:
             return Verdict.UNKNOWN
@@ -123,7 +128,7 @@ class Check(Tabular):
         if values is not Verdict.PASS:
             return Verdict.UNKNOWN if values is Verdict.WAIVED else values
         if self.uncovered:
-            return worst(lost.verdict for lost in self.uncovered)
+            return worst(lost.of_run for lost in self.uncovered)
         if self.doubts:
             return Verdict.WARN
         return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN
@@ -171,9 +176,14 @@ def judge(
     judged = [by_attempts(one, document.peers) for one in judged] if document.peers else judged
     if not ignore_busy:
         judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
-    for i, why in unconfirmed(machine, cells, IMPLAUSIBLE).items():
+    for i, (why, above) in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
-            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why)
+            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why, faster_than=above)
+    for i in far_below(judged, cells) if document.imported else ():
+        if (cell := cells[i].cell).shared:
+            judged[i] = alone.by_memories(judged[i], cell.value or 0.0, cell)
+        else:
+            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=_FAR_BELOW)
     final = {
         i for i, measured in enumerate(cells)
         if measured.cell.expect or ((entry := entries.get(measured.key)) and entry.judges)
@@ -188,7 +198,7 @@ def judge(
                 judgement, verdict=Verdict.WARN, why=_BELOW_NEIGHBOUR, least=None, normal=None
             )
     accepted, exempt = accept(judged, cells, overrides, machine)
-    unseen = uncovered(judged, cells, small, machine)
+    unseen = uncovered(judged, cells, small, machine, is_log=bool(document.imported))
     slower = {i: judgement for i, judgement in slower.items() if i not in exempt}
     culprits = _blame(judged, cells, exempt | slower.keys(), machine)
     culprits += slow_pairs(slower, cells, machine)
@@ -318,12 +328,12 @@ class _Alone:
         if value >= least * (1 + WARN):
             return replace(passed, least=least, normal=normal)
         if cell.shared:
-            return self._by_memories(passed, value, cell)
+            return self.by_memories(passed, value, cell)
         low_end = Verdict.WARN, "at the low end of the expected range"
         verdict, why = low_end if value >= least else (Verdict.FAIL, BELOW_RANGE)
         return replace(passed, verdict=verdict, least=least, normal=normal, why=why)
 
-    def _by_memories(self, judgement: Judgement, value: float, cell: Cell) -> Judgement:
+    def by_memories(self, judgement: Judgement, value: float, cell: Cell) -> Judgement:
         """Judge a value that is low for its links, but whose transfers share memories of unknown capacity.
 
         The rate of the CPUs is only an estimate of the capacity, so a low value is at most a warning.

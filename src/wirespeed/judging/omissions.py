@@ -420,7 +420,7 @@ def _has_value(result: TestcaseResult) -> bool:
 
 
 #: Why they are not judged: within a memory, and between memories.
-_CACHED = "buffers too small: a cache may keep them"
+CACHED = "buffers too small: a cache may keep them"
 _STARTED = "buffers too small: starting a copy takes longer than moving its bytes"
 
 
@@ -457,7 +457,7 @@ def too_small(document: Document, cells: Iterable[Placed]) -> dict[Key, str]:
         if would:
             kinds = {network.links[link].kind for link, *_ in cell.links}
             cached = measured.result.engine == Engine.CPU or kinds == {LinkKind.MEMORY}
-            reasons[key] = _CACHED if cached and measured.result.collective is None else _STARTED
+            reasons[key] = CACHED if cached and measured.result.collective is None else _STARTED
     return reasons
 
 

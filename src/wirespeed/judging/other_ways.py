@@ -5,10 +5,6 @@ between two GPUs are among those from the one to any third place and from there 
 the routes form a tree, as those of PCIe do, no pair is slower than the slower of these two ways. The third
 place is the host, or another GPU. And a pair is about as fast in one direction as in the other.
 
-Sizes of a curve that are far slower than a neighbouring size, which no limit is required to see.
-
-Which cells are low only for a capacity that was assumed, and that no value of the run confirms.
-
 GPUs that differ from the others of their model in what they reach: peers, NVLinks, values.
 """
 
@@ -16,23 +12,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
-from itertools import pairwise
 from typing import NamedTuple
 
-from ..data import gpu_sheet
-from ..document import Document, Status, TestcaseResult
+from ..document import Document, Status
 from ..hardware.facts import Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
-from ..measurement import Unit
-from ..results.cells import Key, Placed, key_of
+from ..results.cells import Placed
 from ..results.imported_limits import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST
 from ..statistics import grouped, median
-from ..tables import BUSBW, Cell, Table
-from ..units import GB, format_size, many, some
-from .path_kinds import COLLECTIVES, GPU_GPU, HOST_GPU, PROCESSES, path_kind
+from ..tables import Table
+from ..units import GB, many, some
+from .path_kinds import GPU_GPU, HOST_GPU
 from .verdict import Culprit, Judgement, Suspects, Verdict
 
 
@@ -187,154 +180,6 @@ def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Ma
         way = OtherWay(found[own[0]].why)
         culprits.append(Culprit((pair,), median(sorted(shares)), (*own, *back), _OF[way]))
     return culprits
-
-
-#: A size dips if the next larger one has this many times its rate and at most this fraction of its time.
-#: Where start-up dominates, the rate grows with the size and the time does not fall; switches between
-#: algorithms and protocols change the rate of published curves by at most a factor of two.
-_RISE, _TIME = 8.0, 0.5
-#: A size dips, too, if it has at most this fraction of the rate of the next smaller one.
-_FALL = 0.2
-#: The first size of a curve is slow where it warms up, up to this size in bytes.
-_WARMED_UP = 64 * 1024
-#: Curves over sizes of messages. Those of memory have steps at the sizes of caches.
-_KINDS = (COLLECTIVES, PROCESSES, HOST_GPU, GPU_GPU)
-
-
-@dataclass(frozen=True)
-class Dip:
-    """A size that is far slower than a neighbouring one.
-
-    Attributes:
-        key: The value of the size, which the verdicts are on.
-        size, other: The slow size and the neighbouring one, in bytes.
-        times: Time of the slow size over that of the other one.
-    """
-
-    key: Key
-    size: int
-    other: int
-    times: float
-
-    def __str__(self) -> str:
-        size, other = format_size(self.size), format_size(self.other)
-        return f"{self.key.testcase}: {size} takes {self.times:.2g} times as long as {other}"
-
-
-def dips(document: Document) -> tuple[Dip, ...]:
-    """Return the sizes of all curves of a run that are far slower than a neighbouring one."""
-    return tuple(
-        dip
-        for result in document.testcases
-        if path_kind(result.name, collective=result.collective is not None) in _KINDS
-        for table in result.tables
-        for dip in _of_table(result, table)
-    )
-
-
-def _of_table(result: TestcaseResult, table: Table) -> Iterator[Dip]:
-    """Yield the dips of the curves of a table; of a collective, only of the times: logs round rates."""
-    collective, sizes = result.collective is not None, table.columns.values
-    if table.columns.unit != "B" or len(sizes) != len(table.columns.labels):
-        return
-    if table.unit not in (Unit.TIME, Unit.RATE) or (collective and table.key != "time"):
-        return
-    for row in range(len(table.rows.labels)):
-        cells = [cell for cell in table.cells if cell.row == row and cell.value and sizes[cell.column] > 0]
-        cells.sort(key=lambda cell: sizes[cell.column])
-        for slow, other in _slow(cells, sizes, table.unit):
-            key = key_of(result, table, slow)
-            if collective:
-                judged = next((t for t in result.tables if t.key == BUSBW), table)
-                key = next(
-                    (key_of(result, judged, c) for c in judged.cells
-                     if (c.row, c.column) == (slow.row, slow.column)), key,
-                )  # fmt: skip
-            times = _seconds(slow, sizes, table.unit) / _seconds(other, sizes, table.unit)
-            yield Dip(key, int(sizes[slow.column]), int(sizes[other.column]), times)
-
-
-def _slow(cells: Sequence[Cell], sizes: Sequence[float], unit: Unit) -> Iterator[tuple[Cell, Cell]]:
-    """Yield each slow cell of a curve in the order of sizes, and the neighbour that shows it."""
-    for small, large in pairwise(cells):
-        ratio = sizes[large.column] / sizes[small.column]
-        time = _seconds(large, sizes, unit) / _seconds(small, sizes, unit)
-        warms_up = small is cells[0] and sizes[small.column] < _WARMED_UP
-        if ratio / time >= _RISE and time <= _TIME and not warms_up:
-            yield small, large
-        elif ratio / time <= _FALL:
-            yield large, small
-
-
-def _seconds(cell: Cell, sizes: Sequence[float], unit: Unit) -> float:
-    """Return the time of a value, in s; of several samples the shortest: short ones are easily disturbed."""
-    value = cell.value or 0.0
-    if unit is Unit.TIME:
-        return min([value, *(s for s in cell.samples if s > 0)])
-    return sizes[cell.column] / max([value, *cell.samples])
-
-
-#: Links that a Measurement loads at least this fraction as much as the busiest one limit it.
-_LIMITING = 0.9
-#: Kind and capacity of links, in B/s: equal links confirm each other's capacity.
-_Rate = tuple[LinkKind, float]
-
-
-def unconfirmed(machine: Machine, cells: Sequence[Placed], tolerance: float) -> dict[int, str]:
-    """Return the cells outside their range of which an assumed capacity may be the reason.
-
-    A data sheet says what a GPU can do, not what its slot, host or partition allows. If a device reaches the
-    expected range, others of the same rate are compared with it; if none does, the capacity may be wrong.
-
-    Args:
-        machine: The machine.
-        cells: All cells of the run.
-        tolerance: Fraction above the limit that clocks explain.
-
-    Returns:
-        Index of the cell -> why it is outside of its range.
-    """
-    if not any(link.assumed for link in machine.links):
-        return {}
-    outside: dict[int, tuple[set[_Rate], str]] = {}
-    confirmed: set[_Rate] = set()
-    for i, measured in enumerate(cells):
-        cell = measured.cell
-        if cell.value is None or not cell.expected or not cell.limit:
-            continue
-        limiting = [machine.links[link] for link in _limiting(cell)]
-        rates = {(link.kind, link.capacity) for link in limiting if link.assumed and link.capacity}
-        if cell.expected[0] <= cell.value <= (cell.peak or cell.limit) * (1 + tolerance):
-            confirmed |= rates
-        elif rates:
-            side = "below the range" if cell.value < cell.expected[0] else "above the limit"
-            origin = next(link.origin for link in limiting if link.assumed)
-            outside[i] = rates, f"{side} of a capacity that no value confirms ({origin})"
-    return {i: why for i, (rates, why) in outside.items() if not rates & confirmed}
-
-
-def without_peers(machine: Machine) -> frozenset[int]:
-    """Return the links of GPUs that are no peers of each other, by index.
-
-    The slots of a desktop machine differ, and one of its GPUs serves the display; sockets are between some
-    GPUs without NVLink. Where a capacity is assumed, only the range judges them.
-    """
-    if not any(link.assumed for link in machine.links):
-        return frozenset()
-    gpus = {gpu.name for gpu in machine.gpus}
-    desktop = {gpu.name for gpu in machine.gpus if (known := gpu_sheet(gpu.model)) and known[1].desktop}
-    return frozenset(
-        i
-        for i, link in enumerate(machine.links)
-        if link.assumed
-        and link.kind in (LinkKind.PCIE, LinkKind.MEMORY)
-        and (desktop & (ends := {*link.ends}) or (link.source != link.destination and ends <= gpus))
-    )
-
-
-def _limiting(cell: Cell) -> list[int]:
-    carrying = {link: load for link, load, part in cell.links if part}
-    return [link for link, load in carrying.items() if load >= _LIMITING * max(carrying.values())]
 
 
 #: Maximum number of GPUs that a text names.

@@ -12,21 +12,21 @@ from dataclasses import dataclass, replace
 from ..document import Document, Status, TestcaseResult
 from ..hardware.topology import UNKNOWN_GPU, LinkKind
 from ..measurement import Unit
-from ..results.imported_limits import UNKNOWN as UNKNOWN_NETWORK
-from ..results.imported_limits import directions_of
+from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import format_size, many
 from . import verdict as advised
 from .cause import Weight
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
+from .error_advice import of_error
 from .inventory import Missing
 from .judge import Check
 from .localise import WrongData
-from .omissions import is_verified, unmeasured
-from .path_kinds import COLLECTIVES, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
+from .omissions import CACHED, is_verified, unmeasured
+from .path_kinds import COLLECTIVES, GPU_GPU, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
-from .verdict import BELOW_PEERS, Advice, Judgement, Verdict, advice_at, of_error, share, worst
+from .verdict import BELOW_PEERS, Advice, Judgement, Verdict, advice_at, share, worst
 
 
 @dataclass(frozen=True)
@@ -171,17 +171,21 @@ class _Summary:
             remedy = of_error(failed[0].reason, imported=bool(document.imported))
             return f"{failed[0].name}: {how}{failed[0].reason}", remedy
         if above := self.counts[Verdict.IMPLAUSIBLE]:
-            kinds = {path_kind(j.key.testcase) for j in check.judgements if j.verdict is Verdict.IMPLAUSIBLE}
-            of_memory = document.imported and kinds == {HOST_MEMORY}
-            remedy = advised.ABOVE_MEMORY if of_memory else advised.ABOVE
-            return f"{many(above, 'value')} above the limits: values or capacities are wrong", remedy
+            return self._impossible(above)
         if check.dips:
             sizes = {(dip.key.testcase, dip.size) for dip in check.dips}
             others = f", and {len(sizes) - 1} more" if len(sizes) > 1 else ""
             return f"{check.dips[0]}{others}", advised.DIP
-        if bad := self.counts[Verdict.FAIL] + self.counts[Verdict.WARN]:
+        faster = [judgement for judgement in check.judgements if judgement.faster_than is not None]
+        if bad := self.counts[Verdict.FAIL] + self.counts[Verdict.WARN] - len(faster):
             why, advice = self._in_use() or ("no cause is known", advised.NO_CAUSE)
             return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
+        if faster:
+            be, most = "is" if len(faster) == 1 else "are", max(map(_fraction, faster))
+            of_network = any(judgement.faster_than is LinkKind.NETWORK for judgement in faster)
+            text = f"{many(len(faster), 'value')} {be} faster than the assumed machine"
+            advice = advised.FASTER_NETWORK if of_network else advised.FASTER
+            return f"{text}: up to {most:.0%} of its limit", advice
         if failed_gates := [result for compared in check.gates for result in compared.failures]:
             gate, more = failed_gates[0].gate, len(failed_gates) - 1
             others = f", and {many(more, 'more threshold')}" if more else ""
@@ -189,6 +193,19 @@ class _Summary:
             return text, advised.NO_CAUSE
         doubtful = [absent for absent in check.missing if absent.verdict is Verdict.WARN]
         return _first(doubtful) if doubtful else None
+
+    def _impossible(self, above: int) -> tuple[str, Advice]:
+        """Return that values are above their limits, and what to do about it."""
+        kinds = {
+            path_kind(judgement.key.testcase)
+            for judgement in self.check.judgements if judgement.verdict is Verdict.IMPLAUSIBLE
+        }  # fmt: skip
+        values = f"{many(above, 'value')} above the limits"
+        if self.document.imported and GPU_GPU in kinds:
+            return f"{values} of the GPUs' links: wrong data, or none was moved", advised.IMPOSSIBLE
+        of_memory = self.document.imported and kinds == {HOST_MEMORY}
+        remedy = advised.ABOVE_MEMORY if of_memory else advised.ABOVE
+        return f"{values}: values or capacities are wrong", remedy
 
     def _of_cause(self, finding: Finding) -> tuple[str, Advice]:
         """Return the cause that is what the reader needs first, with further ones, and the remedies."""
@@ -240,7 +257,11 @@ class _Summary:
         if passed and check.uncovered:
             lacking = dict.fromkeys(str(lost) for lost in check.uncovered)
             of_size = any(lost.of_size for lost in check.uncovered)
-            what = f"no value of {', '.join(lacking)} was judged: {check.uncovered[0].why}"
+            noun = "rate" if document.imported else "value"
+            what = f"no {noun} of {', '.join(lacking)} was judged: {check.uncovered[0].why}"
+            if document.imported:
+                advice = advised.LARGER_LOG if of_size else self._judging()
+                return self._covered(f", but {'; '.join((what, *check.doubts))}"), advice
             return f"{what}; this is not a pass", advised.LARGER if of_size else Advice()
         if not passed:
             accepted = "the overrides accept all values that could be judged"
@@ -269,16 +290,13 @@ class _Summary:
         done = "judged" if unjudged else "measured"
         head = f"everything {done} is" if passed > 1 else f"the testcase {done} is"
         only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
-        how = "as fast as expected"
-        if wide := _far_below(check):
-            known = "within the known range, which is wide"
-            how = known if wide == passed else f"{how}, {many(wide, 'testcase')} only {known}"
-        parts = [f"{head} {how}{only}{reservation}"]
+        parts = [f"{head} as fast as expected{only}{reservation}"]
         why = self._left_busy()
         for number, how in ((unjudged, f"judged{why}"), (unmeasured(document), "measured")):
             be = "was" if number == 1 else "were"
             parts += [f"{many(number, 'testcase')} {be} not {how}"] if number else []
-        unseen = [figure.title for figure in key_figures(document, check) if figure.verdict.is_unjudged]
+        figures = () if check.uncovered else key_figures(document, check)
+        unseen = [figure.title for figure in figures if figure.verdict.is_unjudged]
         parts += [f"nothing of {', '.join(unseen)} was judged"] if unseen else []
         parts += [f"some values were not judged{why}"] if why and not unjudged else []
         return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
@@ -338,9 +356,14 @@ def users(document: Document) -> dict[str, tuple[str, list[str]]]:
 def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
     """Return a key figure for each kind of path that has a rate."""
     collectives = {result.name for result in document.testcases if result.collective}
+    wrong = {
+        (result.name, table.rows.labels[cell.row], table.columns.labels[cell.column])
+        for result in document.testcases for table in result.tables for cell in table.cells if cell.is_wrong
+    }  # fmt: skip
     by_kind = grouped(
         (path_kind(judgement.key.testcase, collective=judgement.key.testcase in collectives), judgement)
         for judgement in check.judgements if judgement.value is not None and judgement.key.column
+        and (judgement.key.testcase, judgement.key.row, judgement.key.column) not in wrong
     )  # fmt: skip
     cache = document.machine.last_cache_bytes()
     figures = (_key_figure(kind, by_kind.get(kind, []), cache) for kind in path_kinds() if kind.key_figures)
@@ -361,9 +384,10 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
 def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -> KeyFigure | None:
     """Return the key figure of a kind of path; None if it has no rate.
 
-    Rates of buffers that the ``cache`` of the CPUs holds, in bytes, are not those of host memory.
+    Rates of buffers that a cache may keep, such as the ``cache`` of the CPUs, in bytes, are not those of a
+    memory.
     """
-    rates = [judgement for judgement in judgements if judgement.unit is Unit.RATE]
+    rates = [j for j in judgements if j.unit is Unit.RATE and j.why != CACHED]
     of_path = [j for j in rates if kind != HOST_MEMORY or not 0 < j.key.bytes < cache]
     if not of_path and not any(judgement.verdict.is_bad for judgement in rates):
         return None
@@ -381,7 +405,7 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -
     typical = chosen[len(chosen) // 2]
     bad = [judgement for judgement in rates if judgement.verdict.is_bad]
     verdict = worst(judgement.verdict for judgement in rates)
-    above = [judgement for judgement in bad if judgement.verdict is Verdict.IMPLAUSIBLE]
+    above = [judgement for judgement in bad if judgement.is_above]
     extreme = max(above, key=_fraction) if above else min(bad, key=_fraction, default=None)
     lowest, names = chosen[0].value or 0.0, tuple(sorted({judgement.key.testcase for judgement in chosen}))
     return KeyFigure(kind, verdict, typical, extreme, len(bad), lowest, names, largest)
@@ -398,26 +422,10 @@ def failures(document: Document) -> list[TestcaseResult]:
     return [result for result in document.testcases if result.status.is_failure]
 
 
-#: A value that passes with less than this share of what is expected is not as fast as expected.
-_FAR = 0.5
-
-
-def _far_below(check: Check) -> int:
-    """Return the number of testcases that pass, but have a value far below what is expected."""
-    found = set()
-    for judgement in check.judgements:
-        name = judgement.key.testcase
-        passes = judgement.verdict is check.testcases.get(name) is Verdict.PASS
-        part = share(judgement) if passes and judgement.unit is Unit.RATE else None
-        if part is not None and part.of == "expected" and part.fraction < _FAR:
-            found.add(name)
-    return len(found)
-
-
-#: How to give the capacity; ``{}``: of what, and number of channels.
+#: How to give the capacity; ``{}``: of what, the saved run of a log, and number of channels.
 _MEMORY = (
     "unknown capacity of host memory; give channels x MT/s of {}:\n"
-    "wirespeed check --host-memory {}x4800   (sudo dmidecode -t memory)"
+    "wirespeed check {}--host-memory {}x4800   (sudo dmidecode -t memory)"
 )
 
 
@@ -432,8 +440,8 @@ def unknown_memory(document: Document, check: Check) -> str:
     if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
         return ""
     if document.imported:  # one NUMA node stands for the host of a log
-        return _MEMORY.format("all sockets of the host together", 16)
-    return _MEMORY.format("a NUMA node", 8)
+        return _MEMORY.format("all sockets of the host together", "--from RUN.json ", 16)
+    return _MEMORY.format("a NUMA node", "", 8)
 
 
 #: What judges values that nothing limits.
@@ -453,24 +461,24 @@ def remedy(document: Document, check: Check) -> str:
         return ""
     results = [result for result in document.testcases if result.name in unknown]
     ranks = [result.collective.ranks for result in results if result.collective is not None]
-    gpus = document.machine.gpus
     if document.imported and len(ranks) == len(results) and set(ranks) == {1}:
         return "measure several ranks in one job"
-    if document.imported and any(gpu.model == UNKNOWN_GPU for gpu in gpus):
-        return "name the GPUs (--machine NAME-N, such as hgx-h100-8)"
-    of_nics = [table for result in results for table in result.tables if directions_of(result.name, table)]
-    if (
-        document.imported
-        and of_nics
-        and not any(link.kind is LinkKind.NETWORK for link in document.machine.links)
-    ):
-        return "give the NICs, if the ranks were on two hosts (--nics, such as 1x200G)"
-    if document.imported and any(result.engine == "nccl" for result in results):
-        if not gpus:
-            return "name the GPUs of each host (--machine NAME-N, such as hgx-h100-8)"
-        if UNKNOWN_NETWORK in document.warnings:
-            return "give the NICs of each host (--nics, such as 8x400G)"
-    return BY_BASELINE
+    options = dict.fromkeys(option for log in document.imported for option in log.judged_with)
+    machine, nics = (
+        next((option.removeprefix(name) for option in options if option.startswith(name)), "")
+        for name in (MACHINE_OPTION, NICS_OPTION)
+    )
+    steps = []
+    if machine and any(gpu.model != UNKNOWN_GPU for gpu in document.machine.gpus):
+        steps.append(f"if NVLink connects all GPUs, give --machine {machine}")
+    elif machine:
+        of_each = " of each host" if nics or not document.machine.gpus else ""
+        steps.append(f"name the GPUs{of_each} (--machine NAME-N, such as {machine})")
+    if nics:
+        two = any(directions_of(result.name, table) for result in results for table in result.tables)
+        of_each, where = ("", ", if the ranks were on two hosts") if two else (" of each host", "")
+        steps.append(f"give the NICs{of_each}{where} (--nics, such as {nics})")
+    return "; ".join(steps) or BY_BASELINE
 
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
@@ -480,7 +488,7 @@ def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
         if judgement.key.column and judgement.verdict.is_bad:
             problem = (
                 "failed" if judgement.value is None
-                else "above the limit" if judgement.verdict is Verdict.IMPLAUSIBLE
+                else "above the limit" if judgement.is_above
                 else "below their peers" if judgement.why == BELOW_PEERS
                 else "worse than expected"
             )  # fmt: skip

@@ -116,6 +116,7 @@ class Uncovered:
         verdict: Why not: busy, or unknown.
         why: The same in words.
         of_size: Whether larger buffers would be judged.
+        of_run: The verdict on a run whose other values are as expected.
     """
 
     kind: PathKind
@@ -123,24 +124,32 @@ class Uncovered:
     verdict: Verdict
     why: str
     of_size: bool = False
+    of_run: Verdict = Verdict.UNKNOWN
 
     def __str__(self) -> str:
         return f"{self.kind} of {', '.join(self.devices)}" if self.devices else str(self.kind)
 
 
 def uncovered(
-    judged: Sequence[Judgement], cells: Sequence[Placed], small: Container[Key], machine: Machine
+    judged: Sequence[Judgement],
+    cells: Sequence[Placed],
+    small: Container[Key],
+    machine: Machine,
+    *,
+    is_log: bool = False,
 ) -> tuple[Uncovered, ...]:
     """Return the kinds of paths, and devices, of which no rate was judged, although a rate can be.
 
     A rate can be judged if only a device in use, a lack of memory or the size of the buffers prevents it. One
-    that nothing on this machine limits, such as that of host memory of unknown capacity, cannot.
+    that nothing on this machine limits, such as that of host memory of unknown capacity, cannot. Nobody chose
+    what a log contains, or sees what it lacks: there, every kind of path with rates counts, as a whole.
 
     Args:
         judged: The judgements on the cells.
         cells: The cells, in the same order.
         small: The cells whose buffers are too small to judge them.
         machine: The machine.
+        is_log: Whether the values are of a log of another tool.
     """
     covered: dict[tuple[PathKind, str], bool] = {}
     lost: dict[tuple[PathKind, str], list[tuple[Judgement, Placed]]] = {}
@@ -152,17 +161,20 @@ def uncovered(
         return found.name if (found := vertices.kind(name)) else ""
 
     for judgement, measured in zip(judged, cells, strict=True):
-        if judgement.unit is not Unit.RATE:
-            continue
         kind = path_kind(measured.key.testcase, collective=measured.result.collective is not None)
+        if judgement.unit is not Unit.RATE or (is_log and kind == OTHER):
+            continue
         ends = {end for index, *_ in measured.cell.links for end in machine.links[index].ends}
         ends |= {measured.key.row, measured.key.column}
         # A kind of path of no particular devices is one place.
-        for device in sorted(end for end in ends if kind.device and kind_name(end) == kind.device) or [""]:
+        by_device = bool(kind.device) and not is_log
+        for device in sorted(end for end in ends if by_device and kind_name(end) == kind.device) or [""]:
             place = kind, device
             if judgement.verdict.is_judged or (judgement.verdict is Verdict.WAIVED and judgement.value):
                 covered[place] = True
-            elif _is_lost(judgement, measured, small):
+            elif _is_lost(judgement, measured, small) or (
+                is_log and judgement.verdict is Verdict.UNKNOWN and judgement.value is not None
+            ):
                 lost.setdefault(place, []).append((judgement, measured))
     groups: dict[tuple[PathKind, Verdict, str, bool], list[str]] = {}
     for (kind, device), values in lost.items():
@@ -173,7 +185,14 @@ def uncovered(
             groups.setdefault(key, []).append(device)
     whole = {kind for kind, _ in covered}
     return tuple(
-        Uncovered(kind, tuple(filter(None, devices)) if kind in whole else (), verdict, why, of_size)
+        Uncovered(
+            kind,
+            tuple(filter(None, devices)) if kind in whole else (),
+            verdict,
+            why,
+            of_size,
+            Verdict.WARN if is_log else verdict,
+        )
         for (kind, verdict, why, of_size), devices in groups.items()
     )
 

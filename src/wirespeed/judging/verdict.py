@@ -263,6 +263,7 @@ def advice_at(suspect: Suspect, machine: Machine) -> Advice:
 BUSY = Advice("wait for idle devices, or judge anyway with --ignore-busy", "wirespeed check --wait-idle 5min")
 IDLE = Advice("end the other processes, or wait for idle devices", "wirespeed check --wait-idle 5min")
 LARGER = Advice("measure with larger buffers: without --size, or with more", "wirespeed check --size 512MiB")
+LARGER_LOG = Advice("measure with buffers of 256 MiB or more, and import that log")
 WRONG_PATH = Advice("do not use this path; replace the defective device or link")
 ABOVE = Advice(
     "compare the capacities with data sheets; `wirespeed help limits` says how to correct them",
@@ -272,66 +273,12 @@ ABOVE_MEMORY = Advice(
     "give --host-memory for all sockets of the host together: one NUMA node stands for the host of a log",
     "sudo dmidecode -t memory",
 )
-_DEVICE = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
-_UNKNOWN = Advice("run it again; if it fails again, read the lines of the log around this one")
+#: What to do about values that are faster than the machine that was assumed.
+FASTER = Advice("give the machine that the log is of: --machine NAME-N or FILE", "wirespeed help import")
+FASTER_NETWORK = Advice("give the NICs of each host of the log (--nics, such as 8x400G)")
+#: What to do about copies between GPUs that are faster than any link of these GPUs.
+IMPOSSIBLE = Advice("do not use peer access between these GPUs until its data is verified", "wirespeed p2p")
 DOUBTFUL = Advice("run it again to the end, and import its whole log, with the machine that it was run on")
-#: What CUDA, NCCL, MPI, Slurm and shells say of an error -> what to do; the first that fits.
-_OF_ERRORS = (
-    (r"NOT_PERMITTED|operation not permitted",
-     "start nvidia-imex on all nodes of the NVLink domain, and create its channels, also in containers",
-     "systemctl status nvidia-imex; ls /dev/nvidia-caps-imex-channels"),
-    (r"busy or unavailable|EXCLUSIVE|DEVICE_UNAVAILABLE",
-     "end other processes on the GPUs; in compute mode EXCLUSIVE_PROCESS, a GPU takes one process",
-     "nvidia-smi --query-gpu=index,compute_mode --format=csv; nvidia-smi"),
-    (r"not yet initialized|SYSTEM_NOT_READY",
-     "start nvidia-fabricmanager, in the version of the driver; read its log",
-     "systemctl status nvidia-fabricmanager"),
-    (r"driver (version )?is insufficient|SYSTEM_DRIVER_MISMATCH|forward compatibility",
-     "install a newer driver, or a build for the CUDA version of this one", "nvidia-smi"),
-    (r"no kernel image|unsupported toolchain|PTX",
-     "build the program for this GPU's compute capability, or for the CUDA version of the driver",
-     "nvidia-smi --query-gpu=name,compute_cap,driver_version --format=csv"),
-    (r"invalid device ordinal|no CUDA-capable device|NO_DEVICE",
-     "start at most as many ranks on a host as it shows GPUs; check CUDA_VISIBLE_DEVICES", "nvidia-smi -L"),
-    (r"CUDA_ERROR_OUT_OF_MEMORY|cuda.*out[ -]of[ -]memory|out[ -]of[ -]memory.*cuda",
-     "use smaller buffers, or end other processes on the GPUs", "nvidia-smi"),
-    (r"No route to host|Connection (refused|timed out)|Network is unreachable|socketStartConnect",
-     "let NCCL use the interface over which the hosts reach each other (NCCL_SOCKET_IFNAME), and check the "
-     "firewall between them", "ip -br address"),
-    (r"oom.kill|out[ -]of[ -]memory|\bkilled\b|signal 9",
-     "the kernel or a user killed it: check the memory of the host, and limits of the job",
-     "sudo dmesg | grep -i oom"),
-    (r"time ?limit|CANCELLED|timed? ?out",
-     "give the job more time; if it hangs, find the rank or node that does not answer",
-     "wirespeed help clusters"),
-    (r"NCCL WARN", "follow NCCL's warning, which names the cause", ""),
-    (r"unhandled (system|cuda) error|NCCL failure",
-     "run it again with NCCL_DEBUG=WARN: the line of NCCL names the call that failed", ""),
-    (r"illegal (memory )?address|illegal instruction|launch failure|\bECC\b|uncorrectable|\bXid\b|"
-     r"hardware stack|fallen off the bus|bus error",
-     _DEVICE.do, "sudo dmesg | grep -i xid"),
-    (r"validation|does not validate|wrong elements?|out of bounds|corrupt|mismatch|invalid value",
-     "do not trust results of this path: verify again with another transport or algorithm and another "
-     "device, and update the library", ""),
-    (r"segmentation|segfault|core dumped|signal 11|signal 6|abort",
-     "the program crashed: run it again with its newest version and library", ""),
-)  # fmt: skip
-
-
-def of_error(reason: str, *, imported: bool) -> Advice:
-    """What to do about an error, by its text, which a library or a log gives.
-
-    Args:
-        reason: The text.
-        imported: Whether it is of another tool's log, which may have failed for reasons that are none of the
-            device's.
-    """
-    for pattern, do, command in _OF_ERRORS:
-        if re.search(pattern, reason, re.IGNORECASE):
-            return Advice(do, command)
-    return _UNKNOWN if imported else _DEVICE
-
-
 DIP = Advice(
     "measure this size again; if it stays slow, compare the algorithms and protocols of the library "
     "(for NCCL: NCCL_ALGO, NCCL_PROTO)"
@@ -435,6 +382,7 @@ class Judgement:
         culprits: The devices or links of which one explains a low value; empty if none does.
         basis: Measurement of the same run that the range was derived from; empty if it is derived from the
             links.
+        faster_than: Kind of the links whose assumed capacity the value exceeds; None if it exceeds none.
     """
 
     key: Key
@@ -447,6 +395,7 @@ class Judgement:
     why: str = ""
     culprits: tuple[Suspect, ...] = ()
     basis: str = ""
+    faster_than: LinkKind | None = None
 
     def __repr__(self) -> str:
         value = "" if self.value is None else f", {self.value:.4g} {self.unit}"
@@ -457,6 +406,11 @@ class Judgement:
     def explanation(self) -> str:
         """Why the verdict is not a pass, and the culprits, for people."""
         return self.why + (f": {any_of(self.culprits)}" if self.culprits else "")
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the value is above what its links allow, known or assumed, so that it is not slow."""
+        return self.verdict is Verdict.IMPLAUSIBLE or self.faster_than is not None
 
     @property
     def margin(self) -> float:
@@ -493,6 +447,6 @@ def share(judgement: Judgement) -> Share | None:
     if judgement.limit is None and judgement.basis:
         return None
     of, whole = "expected", judgement.normal
-    if not whole or judgement.verdict is Verdict.IMPLAUSIBLE:
+    if not whole or judgement.is_above:
         of, whole = "limit", judgement.limit
     return Share(judgement.value / whole, of, whole) if judgement.value is not None and whole else None

@@ -204,7 +204,7 @@ def worst_share(figure: KeyFigure) -> str:
 
 def worst_word(figure: KeyFigure) -> str:
     """Whether the worst value is the lowest or, above a limit, the highest."""
-    return "highest" if figure.worst and figure.worst.verdict is Verdict.IMPLAUSIBLE else "lowest"
+    return "highest" if figure.worst and figure.worst.is_above else "lowest"
 
 
 def of_limit(figure: KeyFigure, judgement: Judgement) -> float:

@@ -24,6 +24,7 @@ from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.omissions import omitted
 from ..judging.overview import KeyFigure, Overview, remedy, unknown_memory, users
+from ..judging.unlike import unlike
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import SIMULATED, Style
 from ..reports.console import further, hanging, heading, printed
@@ -312,7 +313,7 @@ def _measured(judgement: Judgement) -> str:
     text = f"{judgement.key.place}: {number(value, scale)} {unit}"
     if portion := share(judgement):
         text += f", {portion} {number(portion.whole, scale)}"
-    if judgement.least and judgement.verdict is not Verdict.IMPLAUSIBLE:
+    if judgement.least and not judgement.is_above:
         bound = "minimum" if judgement.unit.more_is_better else "maximum"
         text += f"; {bound} {number(judgement.least, scale)}"
     return text
@@ -343,6 +344,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         text = f"values of {many(len(names), 'testcase')} ({'; '.join(unknown)}){by}"
         yield from notes([("not judged", text)])
     yield from notes([("left out", omitted(document)), ("note", unknown_memory(document, check))])
+    yield from notes(("differs", text) for text in unlike(document))
 
 
 def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:

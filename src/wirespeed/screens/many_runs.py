@@ -34,6 +34,8 @@ from ..units import GB, many
 _INDENT = 2
 #: Lines of a screen, without the prompt, and rows of the table that are shown at least.
 _SCREEN, _ROWS = 23, 4
+#: Blanks between columns, and characters of a run's name for which columns are left out.
+_GAP, _HOST = 2, 16
 #: Maximum number of characters of a cause or a remedy where there is no room for all.
 _LONGEST = 150
 
@@ -59,7 +61,7 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
     if any(node.simulated for node in nodes):
         end += printed(style, Text(SIMULATED, style="bold magenta"))
     whole = [_finding(members, style, short=False) for members in groups.values()]
-    text = printed(style, _table(rows, rows), "") + "".join(whole) + end
+    text = printed(style, _table(rows, rows, style), "") + "".join(whole) + end
     if style.verbose or text.count("\n") <= _SCREEN:
         return text
     return _screen(rows, list(groups.values()), style, _SCREEN - end.count("\n")) + end
@@ -120,27 +122,40 @@ def _lines(style: Style, rows: Sequence[CheckedRun], shown: Sequence[CheckedRun]
     """A table of some rows, one line each, and how many others do not pass."""
     others = sum(row.node.word != PASS for row in rows) - len(shown)
     more = [Text(f"and {others} more that do not pass", style="dim")] if others else []
-    return printed(style, _table(rows, shown, folded=False), *more, "")
+    return printed(style, _table(rows, shown, style, folded=False), *more, "")
 
 
-def _table(rows: Sequence[CheckedRun], shown: Sequence[CheckedRun], *, folded: bool = True) -> Table:
+def _table(
+    rows: Sequence[CheckedRun], shown: Sequence[CheckedRun], style: Style, *, folded: bool = True
+) -> Table:
+    """A row for each run; the last columns are left out if their numbers would be cut."""
     kinds = [str(kind) for kind in path_kinds()]  # the titles of collectives are none of them, and come last
     titles = sorted(
         dict.fromkeys(figure.title for row in rows for figure in row.node.figures),
         key=lambda title: kinds.index(title) if title in kinds else len(kinds),
     )
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
-    table.add_column("", no_wrap=True)
-    table.add_column("GB/s", overflow="fold" if folded else "ellipsis", no_wrap=not folded)
-    for title in titles:
-        table.add_column("\n".join(title.rsplit(" ", 1)), justify="right", no_wrap=True)
-    for row in shown:
-        figures = {figure.title: figure for figure in row.node.figures}
-        table.add_row(
-            Text(row.node.word, style=SIGNS[VERDICTS.get(row.node.word, Verdict.FAIL)].style),
-            Text(row.node.host),
-            *(_figure(figures.get(title)) for title in titles),
-        )
+    table = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="dim")
+    cells = [
+        [_figure({figure.title: figure for figure in row.node.figures}.get(title)) for title in titles]
+        for row in shown
+    ]
+    words = [Text(row.node.word, SIGNS[VERDICTS.get(row.node.word, Verdict.FAIL)].style) for row in shown]
+    longest = max((len(word) for word in words), default=0)
+    left, widths = style.width - longest - 2 * _GAP, list[int]()
+    for i, title in enumerate(titles):
+        width = max(*map(len, title.rsplit(" ", 1)), *(len(row[i]) for row in cells), 0)
+        if left - width - _GAP < _HOST:
+            break
+        widths.append(width)
+        left -= width + _GAP
+    table.add_column("", no_wrap=True, min_width=longest)
+    table.add_column(
+        "GB/s", overflow="fold" if folded else "ellipsis", no_wrap=not folded, max_width=max(left, _HOST)
+    )
+    for title, width in zip(titles, widths, strict=False):
+        table.add_column("\n".join(title.rsplit(" ", 1)), justify="right", no_wrap=True, min_width=width)
+    for row, word, own in zip(shown, words, cells, strict=True):
+        table.add_row(word, Text(row.node.host), *own[: len(widths)])
     return table
 
 

@@ -179,6 +179,7 @@ class ColorScale:
             return ""
         verdict = judgement.verdict if judgement else Verdict.UNKNOWN
         if judgement and judgement.normal:
+            verdict = Verdict.IMPLAUSIBLE if judgement.is_above else verdict
             return step(_speed(self.unit, value, judgement.normal) / self.center, verdict)
         if verdict is Verdict.UNKNOWN and self.middle:
             return step(_speed(self.unit, value, self.middle))

@@ -334,7 +334,7 @@ def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale
         return css, "", one_line(cell.reason), text
     classes, title = [colors.css(cell.value, judgement)], cell.reason
     if judgement is not None and judgement.verdict in _MARKED:
-        classes.append(_MARKED[judgement.verdict])
+        classes.append("odd" if judgement.is_above else _MARKED[judgement.verdict])
         title = f"{judgement.verdict}: {judgement.explanation}"
     if cell.is_wrong and (judgement is None or not judgement.verdict.is_bad):
         classes.append("bad")

@@ -1,0 +1,136 @@
+"""Sizes of a curve that are far slower than their neighbours, which no limit is required to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ..document import Document, TestcaseResult
+from ..measurement import Unit
+from ..model import Engine
+from ..results.cells import Key, key_of
+from ..tables import BUSBW, Cell, Table
+from ..units import format_size
+from .path_kinds import COLLECTIVES, GPU_GPU, HOST_GPU, PROCESSES, path_kind
+
+#: A size dips if the next larger one has this many times its rate and at most this fraction of its time.
+#: Where start-up dominates, the rate grows with the size and the time does not fall; switches between
+#: algorithms and protocols change the rate of published curves by at most a factor of two.
+_RISE, _TIME = 8.0, 0.5
+#: A size dips, too, if it has at most this fraction of the rate of the next smaller one.
+_FALL = 0.2
+#: From this size in bytes on, starting an operation matters less. A size dips if it has at most this
+#: fraction of the rate of a smaller and of a larger size: also with small steps, or if its time grows.
+#: Collectives dip if they do so out of place and in place; those of NCCL also if the rate falls to half and
+#: no larger size is faster again. Of 185 posted curves, only one that was posted for its dip has such a size.
+_LARGE, _VALLEY, _HALF = 512 * 1024, 0.75, 0.5
+#: The first size of a curve is slow where it warms up, up to this size in bytes.
+_WARMED_UP = 64 * 1024
+#: Curves over sizes of messages. Those of memory have steps at the sizes of caches.
+_KINDS = (COLLECTIVES, PROCESSES, HOST_GPU, GPU_GPU)
+
+
+@dataclass(frozen=True)
+class Dip:
+    """A size that is far slower than a neighbouring one.
+
+    Attributes:
+        key: The value of the size, which the verdicts are on.
+        size, other: The slow size and the neighbouring one, in bytes.
+        times: Time of the slow size over that of the other one.
+        returns: Whether the time is not too long for the size alone, but a larger size is faster again.
+    """
+
+    key: Key
+    size: int
+    other: int
+    times: float
+    returns: bool = False
+
+    def __str__(self) -> str:
+        size, other = format_size(self.size), format_size(self.other)
+        if self.size > self.other and self.times < self.size / self.other / _FALL:
+            share, then = self.size / self.other / self.times, ", larger ones more" if self.returns else ""
+            return f"{self.key.testcase}: {size} reaches {share:.0%} of the rate of {other}{then}"
+        return f"{self.key.testcase}: {size} takes {self.times:.2g} times as long as {other}"
+
+
+def dips(document: Document) -> tuple[Dip, ...]:
+    """Return the sizes of all curves of a run that are far slower than a neighbouring one."""
+    return tuple(
+        dip
+        for result in document.testcases
+        if path_kind(result.name, collective=result.collective is not None) in _KINDS
+        for table in result.tables
+        for dip in _of_table(result, table)
+    )
+
+
+def _of_table(result: TestcaseResult, table: Table) -> Iterator[Dip]:
+    """Yield the dips of the curves of a table; of a collective, only of the times: logs round rates."""
+    collective, sizes = result.collective is not None, table.columns.values
+    if table.columns.unit != "B" or len(sizes) != len(table.columns.labels):
+        return
+    if table.unit not in (Unit.TIME, Unit.RATE) or (collective and table.key != "time"):
+        return
+    curves = []
+    for row in range(len(table.rows.labels)):
+        cells = [cell for cell in table.cells if cell.row == row and cell.value and sizes[cell.column] > 0]
+        curves.append(sorted(cells, key=lambda cell: sizes[cell.column]))
+    of_nccl = collective and result.engine == Engine.NCCL
+    valleys = [dict(_valleys(curve, sizes, table.unit, of_nccl=of_nccl)) for curve in curves]
+    shared = set[int]().union(*valleys)
+    for curve, own in zip(curves, valleys, strict=True) if collective else ():
+        shared -= {cell.column for cell in curve} - own.keys()
+    for cells, own in zip(curves, valleys, strict=True):
+        found = {slow.column: (slow, other, False) for slow, other in _slow(cells, sizes, table.unit)}
+        for column in sorted(own.keys() & shared - found.keys()):
+            found[column] = own[column]
+        for slow, other, returns in found.values():
+            key = key_of(result, table, slow)
+            if collective:
+                judged = next((t for t in result.tables if t.key == BUSBW), table)
+                key = next(
+                    (key_of(result, judged, c) for c in judged.cells
+                     if (c.row, c.column) == (slow.row, slow.column)), key,
+                )  # fmt: skip
+            times = _seconds(slow, sizes, table.unit) / _seconds(other, sizes, table.unit)
+            yield Dip(key, int(sizes[slow.column]), int(sizes[other.column]), times, returns)
+
+
+def _slow(cells: Sequence[Cell], sizes: Sequence[float], unit: Unit) -> Iterator[tuple[Cell, Cell]]:
+    """Yield each slow cell of a curve in the order of sizes, and the neighbour that shows it."""
+    for small, large in pairwise(cells):
+        ratio = sizes[large.column] / sizes[small.column]
+        time = _seconds(large, sizes, unit) / _seconds(small, sizes, unit)
+        warms_up = small is cells[0] and sizes[small.column] < _WARMED_UP
+        if ratio / time >= _RISE and time <= _TIME and not warms_up:
+            yield small, large
+        elif ratio / time <= _FALL:
+            yield large, small
+
+
+def _valleys(
+    cells: Sequence[Cell], sizes: Sequence[float], unit: Unit, *, of_nccl: bool
+) -> Iterator[tuple[int, tuple[Cell, Cell, bool]]]:
+    """Yield the large sizes that are slower than a smaller one, by column.
+
+    Each with the fastest smaller size, and whether a larger one is faster again.
+    """
+    rates = [sizes[cell.column] / _seconds(cell, sizes, unit) for cell in cells]
+    for i, cell in enumerate(cells[1:], 1):
+        before = max(range(i), key=lambda k: rates[k])
+        share = rates[i] / rates[before]
+        returns = share <= _VALLEY and rates[i] <= _VALLEY * max(rates[i:])
+        falls = of_nccl and share <= _HALF and rates[i - 1] > _HALF * rates[before]
+        if sizes[cell.column] >= _LARGE and (returns or falls):
+            yield cell.column, (cell, cells[before], returns)
+
+
+def _seconds(cell: Cell, sizes: Sequence[float], unit: Unit) -> float:
+    """Return the time of a value, in s; of several samples the shortest: short ones are easily disturbed."""
+    value = cell.value or 0.0
+    if unit is Unit.TIME:
+        return min([value, *(s for s in cell.samples if s > 0)])
+    return sizes[cell.column] / max([value, *cell.samples])

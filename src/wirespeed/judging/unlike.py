@@ -1,0 +1,95 @@
+"""Pairs of GPUs, and runs of the same test, whose rates in one log differ much."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ..document import Document, TestcaseResult
+from ..measurement import Unit
+from ..statistics import grouped
+from ..tables import BUSBW, Table
+from ..units import GB, format_size
+from .path_kinds import COLLECTIVES, GPU_GPU, HOST_GPU, PROCESSES, path_kind
+
+#: Rates are named if the lower one is below this fraction of the higher one.
+_UNLIKE = 0.75
+#: Smaller buffers, in bytes, vary by themselves.
+_LEAST_BYTES = 1024 * 1024
+_KINDS = (COLLECTIVES, PROCESSES, HOST_GPU, GPU_GPU)
+#: End of the names of further runs of a test.
+_AGAIN = re.compile(r"_\d+$")
+#: Place of a value in a result: table, row, column.
+_Place = tuple[str, str, str]
+
+
+def unlike(document: Document) -> Iterator[str]:
+    """Yield the slowest and the fastest run of a test, and pair of a matrix, if they differ.
+
+    Args:
+        document: An imported run; others are compared with their limits and with other runs.
+    """
+    if not document.imported:
+        return
+    results = [result for result in document.testcases if result.status.good and _kind(result) in _KINDS]
+    names = {result.name for result in results}
+    runs = grouped(
+        ((base if (base := _AGAIN.sub("", result.name)) in names else result.name, result.collective), result)
+        for result in results
+    )
+    for several in runs.values():
+        yield from _of_runs(several)
+    for result in results:
+        for table in result.tables:
+            yield from _of_pairs(result, table)
+
+
+def _kind(result: TestcaseResult) -> object:
+    return path_kind(result.name, collective=result.collective is not None)
+
+
+def _of_runs(results: list[TestcaseResult]) -> Iterator[str]:
+    """Yield how runs of a test differ at the largest size that they have in common."""
+    values = [_rates(result) for result in results]
+    common = set[_Place]().union(*values).intersection(*values)
+    if len(values) < 2 or not common:
+        return
+    place = max(common, key=lambda place: (values[0][place][0], place))
+    ordered = sorted(zip((own[place][1] for own in values), results, strict=True), key=lambda pair: pair[0])
+    (low, slow), (high, fast) = ordered[0], ordered[-1]
+    if low < _UNLIKE * high:
+        at = f" at {format_size(size)}" if (size := values[0][place][0]) else ""
+        yield f"{slow.name} reaches {_compared(low, fast.name, high, at)}"
+
+
+def _rates(result: TestcaseResult) -> dict[_Place, tuple[int, float]]:
+    """The rates of a result by their place, with the size of their buffers, in bytes; 0 if it is unknown."""
+    return {
+        (table.key, table.rows.labels[cell.row], table.columns.labels[cell.column]): (size, cell.value)
+        for table in result.tables
+        if table.unit is Unit.RATE and (result.collective is None or table.key == BUSBW)
+        for cell in table.cells
+        if cell.value and (size := _size(table, cell.column, cell.bytes)) not in range(1, _LEAST_BYTES)
+    }
+
+
+def _size(table: Table, column: int, size: int) -> int:
+    return int(table.columns.values[column]) if table.columns.unit == "B" else size
+
+
+def _of_pairs(result: TestcaseResult, table: Table) -> Iterator[str]:
+    """Yield how two pairs of a matrix differ, if links are not what judges them."""
+    if table.rows.labels != table.columns.labels or table.unit is not Unit.RATE:
+        return
+    pairs = [
+        (cell.value, f"{table.rows.labels[cell.row]} → {table.columns.labels[cell.column]}")
+        for cell in table.cells
+        if cell.value and cell.row != cell.column and (cell.shared or not cell.expected)
+    ]
+    (low, slow), (high, fast) = min(pairs, default=(1.0, "")), max(pairs, default=(1.0, ""))
+    if low < _UNLIKE * high:
+        yield f"{result.name}: {slow} reaches {_compared(low, fast, high)}"
+
+
+def _compared(low: float, fast: str, high: float, at: str = "") -> str:
+    return f"{low / GB:.4g} GB/s{at}, {fast} {high / GB:.4g} ({1 - low / high:.0%} less)"
