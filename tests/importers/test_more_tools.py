@@ -755,63 +755,6 @@ def test_a_batch_of_ucx_and_its_last_line(tmp_path: Path) -> None:
     assert verdict(imported(tmp_path, failed)) is Verdict.FAIL
 
 
-# likwid-bench
-
-#: https://github.com/RRZE-HPC/likwid/issues/195 has the rate, the volume and the MFlops/s; the other lines
-#: are like those of all runs.
-DAXPY = """Allocate: Process running on hwthread 0 (Domain S0) - Vector length 62499984/499999872 Offset 0
---------------------------------------------------------------------------------
-LIKWID MICRO BENCHMARK
-Test: daxpy_avx512_fma
---------------------------------------------------------------------------------
-Using 1 work groups
-Using 20 threads
---------------------------------------------------------------------------------
-Running without Marker API. Activate Marker API with -m on commandline.
---------------------------------------------------------------------------------
-Cycles:\t\t\t4122722646
-Size (Byte):\t\t999997440
-Size per thread:\t49999872
-Number of Flops:\t63999836160
-MFlops/s:\t\t8486.64
-Data volume (Byte):\t511998689280
-MByte/s:\t\t67893.12
-Cycles per cacheline:\t33.551
---------------------------------------------------------------------------------
-"""
-
-
-def test_kernels_of_likwid(tmp_path: Path) -> None:
-    document = imported(tmp_path, DAXPY)
-    name = "likwid-bench daxpy_avx512_fma"
-    assert row(document, name, "", "local") == {"numa0": 67893.12e6}
-    assert document.imported[0].unknown == 0 and verdict(document) is Verdict.UNKNOWN
-    for kernel, testcase in (
-        ("copy_mem_avx", "copy"),
-        ("stream_avx512", "triad"),
-        ("load", "read"),
-        ("store_mem", "write"),
-    ):
-        placed = imported(tmp_path, DAXPY.replace("daxpy_avx512_fma", kernel))
-        assert row(placed, f"host_stream_{testcase}", "", "local") == {"numa0": 67893.12e6}
-    cached = imported(tmp_path, DAXPY.replace("daxpy_avx512_fma", "copy").replace("999997440", "48000"))
-    assert any("may fit into caches" in result.description for result in cached.testcases)
-    flops = imported(tmp_path, DAXPY.replace("67893.12", "0.00"))  # peakflops, issue 743 of likwid
-    assert any("moves no data" in result.description for result in flops.testcases)
-
-
-def test_a_cut_run_of_likwid_has_no_rate(tmp_path: Path) -> None:
-    both = imported(tmp_path, DAXPY + DAXPY.partition("Data volume")[0])
-    assert len(both.testcases) == 1 and doubts(both)
-
-
-def test_runs_of_likwid_without_their_first_lines(tmp_path: Path) -> None:
-    end = DAXPY.partition("Cycles:")[1] + DAXPY.partition("Cycles:")[2]
-    both = imported(tmp_path, end + end.replace("67893.12", "51111.00").replace("999997440", "48000"))
-    rates = [table.cells[0].value for result in both.testcases for table in result.tables]
-    assert [rate and digits(rate) for rate in rates] == [67893.12e6, 51111e6]
-
-
 @pytest.mark.parametrize(
     ("log", "instead"),
     [
@@ -835,7 +778,6 @@ EVERY = {
     "bandwidthTest": SHMOO, "topo": FOUR, "nvlink": links(0, 6) + links(1, 6), "transfers": ITERATIONS,
     "p2p": PAIRS, "box": BOX, "rate": MIB_PER_S, "latency": LATENCY, "pingpong": PING_PONG,
     "sendrecv": SEND_RECEIVE, "allreduce": ALLREDUCE, "ucx": NEWER, "batch": BATCH, "oldest": OLDEST,
-    "likwid": DAXPY,
 }  # fmt: skip
 
 
@@ -859,5 +801,5 @@ def test_lines_of_a_launcher_before_them(tmp_path: Path, name: str) -> None:
 def test_several_tools_in_one_file(tmp_path: Path) -> None:
     tools = [log.tool for log in imported(tmp_path, "\n".join(EVERY.values())).imported]
     assert list(dict.fromkeys(tools)) == [
-        "bandwidthTest", "nvidia-smi", "TransferBench", "perftest", "IMB", "ucx_perftest", "likwid-bench",
+        "bandwidthTest", "nvidia-smi", "TransferBench", "perftest", "IMB", "ucx_perftest",
     ]  # fmt: skip

@@ -19,7 +19,7 @@ from .assumed_machine import machine_of, networked, other_models
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
 from .host_facts import NVIDIA_SMI
 from .log import KEPT_LINES, FoundLog, Tool
-from .memory import LIKWID_BENCH, MLC, STREAM
+from .memory import MLC, STREAM
 from .messages import IMB, OSU, PERFTEST, UCX_PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
@@ -39,7 +39,6 @@ UNDERSTOOD = {
     "perftest (ib_write_bw, ib_read_lat, ...)": PERFTEST,
     "Intel MPI Benchmarks": IMB,
     "ucx_perftest": UCX_PERFTEST,
-    "likwid-bench": LIKWID_BENCH,
 }
 #: Characters that browsers and chats put in place of a space, or between characters.
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
