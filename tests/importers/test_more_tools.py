@@ -682,79 +682,6 @@ def test_collectives_of_many_processes(tmp_path: Path) -> None:
     assert any("not measured" in warning for warning in imported(tmp_path, memory).warnings)
 
 
-# ucx_perftest
-
-#: https://github.com/open-mpi/ompi/issues/11987: -m cuda -s 4194304.
-NEWER = """[1697219401.270166] [node02:3832 :0]        perftest.c:808  UCX  WARN  CPU affinity is not set
-+--------------+--------------+------------------------------+---------------------+-----------------------+
-|              |              |       overhead (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-|    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  overall  |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-Final:                  1000    201.639   253.497   253.497    15779.29   15779.29        3945        3945
-"""
-#: https://github.com/openucx/ucx/issues/10649: two tests, cut after the progress of the second.
-BATCH = """================================ tag_bw ===============================================
-+--------------+--------------+------------------------------+---------------------+-----------------------+
-|              |              |       overhead (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-|    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  overall  |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-[thread 0]               622      0.240  1668.561  1668.561    46821.78   46821.78         599         599
-Final:                  1000      0.240  1675.942  1671.351    46615.58   46743.62         597         598
-
-
-================================================ tag_sync_bw ===============================================
-+--------------+--------------+------------------------------+---------------------+-----------------------+
-|              |              |       overhead (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-|    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  overall  |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-[thread 0]               622      0.240  1668.561  1668.561    46821.78   46821.78         599         599
-"""
-#: rapidsai/ucx-py, docs/source/ucx-debug.rst: the layout of older versions.
-OLDEST = """    +--------------+-----------------------------+---------------------+-----------------------+
-    |              |       latency (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |
-    +--------------+---------+---------+---------+----------+----------+-----------+-----------+
-    | # iterations | typical | average | overall |  average |  overall |   average |   overall |
-    +--------------+---------+---------+---------+----------+----------+-----------+-----------+
-    +------------------------------------------------------------------------------------------+
-    | API:          protocol layer                                                             |
-    | Test:         tag match bandwidth                                                        |
-    | Send memory:  cuda                                                                       |
-    | Message size: 100000000                                                                  |
-    +------------------------------------------------------------------------------------------+
-                10     0.000  9104.800  9104.800   10474.41   10474.41         110         110
-"""
-
-
-def test_results_of_ucx(tmp_path: Path) -> None:
-    document = imported(tmp_path, NEWER)
-    assert row(document, "ucx_perftest", "bandwidth", "average") == {"4 MiB": digits(15779.29 * 2**20)}
-    assert row(document, "ucx_perftest", "overhead", "50.0%ile") == {"4 MiB": pytest.approx(201.639e-6)}
-    assert pytest.approx(digits(15779.29 * 2**20), rel=0.001) == 3945 * 2**22  # so that MB/s are MiB/s
-    assert document.imported[0].unknown == 0 and verdict(document) is Verdict.UNKNOWN
-    older = imported(tmp_path, OLDEST)
-    name = "ucx_perftest tag match bandwidth"
-    assert row(older, name, "bandwidth", "average") == {"95.37 MiB": digits(10474.41 * 2**20)}
-    assert any("send memory: cuda" in warning for warning in older.warnings) and not doubts(older)
-    only = imported(tmp_path, NEWER.splitlines()[-1] + "\n")
-    assert row(only, "ucx_perftest", "bandwidth", "average") == {"4 MiB": digits(15779.29 * 2**20)}
-
-
-def test_a_batch_of_ucx_and_its_last_line(tmp_path: Path) -> None:
-    document = imported(tmp_path, BATCH)
-    names = [result.name for result in document.testcases]
-    assert list(dict.fromkeys(names)) == ["ucx_perftest tag_bw", "ucx_perftest tag_sync_bw"]
-    (rate,) = row(document, "ucx_perftest tag_bw", "bandwidth", "average").values()
-    assert rate == digits(46743.62 * 2**20)
-    assert any("'Final:'" in warning for warning in doubts(document))
-    failed = (
-        NEWER.rpartition("Final:")[0] + "[1.2] [node02:3832 :0]  ucp_ep.c:1 UCX  ERROR connection reset\n"
-    )
-    assert verdict(imported(tmp_path, failed)) is Verdict.FAIL
-
-
 @pytest.mark.parametrize(
     ("log", "instead"),
     [
@@ -777,7 +704,7 @@ def test_what_to_run_in_place_of_what_is_not_read(tmp_path: Path, log: str, inst
 EVERY = {
     "bandwidthTest": SHMOO, "topo": FOUR, "nvlink": links(0, 6) + links(1, 6), "transfers": ITERATIONS,
     "p2p": PAIRS, "box": BOX, "rate": MIB_PER_S, "latency": LATENCY, "pingpong": PING_PONG,
-    "sendrecv": SEND_RECEIVE, "allreduce": ALLREDUCE, "ucx": NEWER, "batch": BATCH, "oldest": OLDEST,
+    "sendrecv": SEND_RECEIVE, "allreduce": ALLREDUCE,
 }  # fmt: skip
 
 
@@ -801,5 +728,5 @@ def test_lines_of_a_launcher_before_them(tmp_path: Path, name: str) -> None:
 def test_several_tools_in_one_file(tmp_path: Path) -> None:
     tools = [log.tool for log in imported(tmp_path, "\n".join(EVERY.values())).imported]
     assert list(dict.fromkeys(tools)) == [
-        "bandwidthTest", "nvidia-smi", "TransferBench", "perftest", "IMB", "ucx_perftest",
+        "bandwidthTest", "nvidia-smi", "TransferBench", "perftest", "IMB",
     ]  # fmt: skip

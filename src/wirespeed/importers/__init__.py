@@ -20,7 +20,7 @@ from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
 from .host_facts import NVIDIA_SMI
 from .log import KEPT_LINES, FoundLog, Tool
 from .memory import MLC, STREAM
-from .messages import IMB, OSU, PERFTEST, UCX_PERFTEST
+from .messages import IMB, OSU, PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
 from .placing import results
@@ -38,7 +38,6 @@ UNDERSTOOD = {
     "TransferBench": TRANSFERBENCH,
     "perftest (ib_write_bw, ib_read_lat, ...)": PERFTEST,
     "Intel MPI Benchmarks": IMB,
-    "ucx_perftest": UCX_PERFTEST,
 }
 #: Characters that browsers and chats put in place of a space, or between characters.
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
