@@ -324,84 +324,6 @@ def test_two_hosts_in_one_file_are_no_machine(tmp_path: Path) -> None:
         assert any("import each host's log" in warning for warning in document.warnings)
 
 
-# TransferBench
-
-#: https://github.com/ROCm/TransferBench/pull/50, without the lines of executors of later versions.
-ITERATIONS = """Test 1:
- Transfer 00      |  33.520 GB/s |    2.002 ms |     67108864 bytes | G0 -> GPU00:004 -> G1
-      Iter 006    |  33.616 GB/s |    1.996 ms |
-      StandardDev |    4.887e-03 |
- Aggregate (CPU)  |  29.349 GB/s |    2.287 ms |     67108864 bytes | Overhead: 0.285 ms
-"""
-#: Of a report on a workstation with a Radeon PRO W7900; versions after 1.52 draw the box.
-BOX = """-------------------┬--------------┬------------┬-------------------┬--------------------
-  Executor: DMA 00 │  28.110 GB/s │  38.198 ms │  1073741824 bytes │  28.257 GB/s (sum)
--------------------┼--------------┼------------┼-------------------┼--------------------
-     Transfer 0    │  28.257 GB/s │  38.000 ms │  1073741824 bytes │ D0 -> D0:1 -> G0
--------------------┼--------------┼------------┼-------------------┼--------------------
-   Aggregate (CPU) │  28.057 GB/s │  38.270 ms │  1073741824 bytes │ Overhead 0.072 ms
--------------------┴--------------┴------------┴-------------------┴--------------------
-[WARN] Large BAR is not enabled for GPU 0 in BIOS. Large BAR is required to enable multi-gpu data access
-"""
-#: Of a report on eight MI350X, three of them: one pair reaches 46.66 of 57.
-PAIRS = """TransferBench v1.62.00
-Bytes Per Direction 268435456
-Unidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: GFX)
- SRC+EXE\\DST    CPU 00       GPU 00    GPU 01    GPU 02
-  CPU 00  ->     92.21        45.11     45.16     45.13
-
-  GPU 00  ->     55.47      2132.28     57.39     57.69
-  GPU 01  ->     55.59        57.41   2152.51     57.58
-  GPU 02  ->     55.60        57.69     46.66   2145.75
-                           CPU->CPU  CPU->GPU  GPU->CPU  GPU->GPU
-Averages (During UniDir):       N/A     44.91     55.25     57.32
-
-Bidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: GFX)
-     SRC\\DST    CPU 00       GPU 00    GPU 01    GPU 02
-  GPU 00  ->     55.02          N/A     54.69     54.91
-  GPU 00 <-      44.71          N/A     54.61     54.72
-  GPU 00 <->     99.73          N/A    109.30    109.63
-"""
-
-
-def test_transfers_of_a_test(tmp_path: Path) -> None:
-    document = imported(tmp_path, ITERATIONS)
-    label = "Transfer 00: G0 -> GPU00:004 -> G1"
-    assert row(document, "TransferBench test 1", "", label)["rate"] == 33.52e9
-    assert row(document, "TransferBench test 1", "", "Aggregate (CPU)")["rate"] == 29.349e9
-    assert not doubts(document) and verdict(document) is Verdict.UNKNOWN
-    boxed = imported(tmp_path, BOX)
-    assert row(boxed, "TransferBench", "", "Executor: DMA 00") == {
-        "rate": 28.11e9, "sum of its transfers": 28.257e9,
-    }  # fmt: skip
-    assert not_comparable(boxed) == 4 and boxed.imported[0].unknown == 0
-    assert doubts(imported(tmp_path, ITERATIONS.partition(" Aggregate")[0]))
-    failed = imported(tmp_path, "TransferBench v1.62.00\n[ERROR] HIP Error: invalid resource handle\n")
-    assert verdict(failed) is Verdict.FAIL
-
-
-def test_a_test_that_is_run_twice_has_both_results(tmp_path: Path) -> None:
-    without = ITERATIONS[ITERATIONS.index("Test ") :]
-    once, twice = imported(tmp_path, without), imported(tmp_path, without + without)
-    assert len(twice.testcases) == 2 * len(once.testcases)
-
-
-def test_the_matrix_of_pairs(tmp_path: Path) -> None:
-    document = imported(tmp_path, PAIRS)
-    pairs = row(document, "device_to_device_memcpy_write_sm", "", "gpu2")
-    assert (pairs["gpu0"], pairs["gpu1"]) == (57.69e9, 46.66e9)
-    rest = row(document, "TransferBench p2p unidirectional GFX", "", "CPU 00 ->")
-    assert rest == {"CPU 00": 92.21e9, "GPU 00": 45.11e9, "GPU 01": 45.16e9, "GPU 02": 45.13e9}
-    assert row(document, "TransferBench p2p bidirectional GFX", "", "GPU 00 <->")["GPU 02"] == 109.63e9
-    read = PAIRS.replace("[Local read / Remote write]", "[Remote read / Local write]").replace(
-        "SRC+EXE\\DST", "SRC\\EXE+DST"
-    )
-    executed = row(imported(tmp_path, read), "device_to_device_memcpy_read_sm", "", "gpu1")
-    assert executed["gpu2"] == 46.66e9  # the GPU that reads is the row
-    cut = imported(tmp_path, PAIRS.partition("46.66")[0])
-    assert any("is cut" in warning for warning in doubts(cut)) and verdict(cut) is not Verdict.PASS
-
-
 # perftest
 
 HEAD = """---------------------------------------------------------------------------------------
@@ -685,10 +607,6 @@ def test_collectives_of_many_processes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("log", "instead"),
     [
-        (
-            "TransferBench v1.50\nGPU-GFX All-To-All benchmark:\n==========================\n",
-            "TransferBench p2p",
-        ),
         (" \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n", "nvidia-smi topo -m"),
         (" \tGPU0\tGPU1\n GPU0\tX\tCNS\n GPU1\tCNS\tX\n", "nvidia-smi topo -m"),
     ],
@@ -702,8 +620,8 @@ def test_what_to_run_in_place_of_what_is_not_read(tmp_path: Path, log: str, inst
 # All of them
 
 EVERY = {
-    "bandwidthTest": SHMOO, "topo": FOUR, "nvlink": links(0, 6) + links(1, 6), "transfers": ITERATIONS,
-    "p2p": PAIRS, "box": BOX, "rate": MIB_PER_S, "latency": LATENCY, "pingpong": PING_PONG,
+    "bandwidthTest": SHMOO, "topo": FOUR, "nvlink": links(0, 6) + links(1, 6),
+    "rate": MIB_PER_S, "latency": LATENCY, "pingpong": PING_PONG,
     "sendrecv": SEND_RECEIVE, "allreduce": ALLREDUCE,
 }  # fmt: skip
 
@@ -728,5 +646,5 @@ def test_lines_of_a_launcher_before_them(tmp_path: Path, name: str) -> None:
 def test_several_tools_in_one_file(tmp_path: Path) -> None:
     tools = [log.tool for log in imported(tmp_path, "\n".join(EVERY.values())).imported]
     assert list(dict.fromkeys(tools)) == [
-        "bandwidthTest", "nvidia-smi", "TransferBench", "perftest", "IMB",
+        "bandwidthTest", "nvidia-smi", "perftest", "IMB",
     ]  # fmt: skip

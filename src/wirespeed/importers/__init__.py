@@ -16,7 +16,7 @@ from ..units import many, parse_nics
 from ..version import __version__
 from . import scan
 from .assumed_machine import machine_of, networked, other_models
-from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
+from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE
 from .host_facts import NVIDIA_SMI
 from .log import KEPT_LINES, FoundLog, Tool
 from .memory import MLC, STREAM
@@ -35,7 +35,6 @@ UNDERSTOOD = {
     "Intel MLC": MLC,
     "bandwidthTest": BANDWIDTH_TEST,
     "nvidia-smi topo -m and nvlink -s (facts)": NVIDIA_SMI,
-    "TransferBench": TRANSFERBENCH,
     "perftest (ib_write_bw, ib_read_lat, ...)": PERFTEST,
     "Intel MPI Benchmarks": IMB,
 }

@@ -2,8 +2,8 @@
 
 Formats and units: ``src/perftest_parameters.h`` and ``.c`` of linux-rdma/perftest (``ib_write_bw``,
 ``ib_read_lat`` and others), where ``MB/sec`` are MiB/s, as newer versions say, and ``Gb/sec`` are 1e9 bit/s;
-``src_c/IMB_output.c`` of intel/mpi-benchmarks. ``Mbytes/sec`` of IMB-MPI1 are MB/s since IMB 2018 and MiB/s before; each row says
-which, because its rate follows from its size and time, or its messages.
+``src_c/IMB_output.c`` of intel/mpi-benchmarks. ``Mbytes/sec`` of IMB-MPI1 are MB/s since IMB 2018 and MiB/s
+before; each row says which, because its rate follows from its size and time, or its messages.
 """
 
 from __future__ import annotations
