@@ -115,7 +115,7 @@ OF_PROJECTS = frozenset({
 #: Options that only the user may set, not a project's file.
 OF_USERS = frozenset({
     "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "env", "exclude-format", "expect",
-    "file", "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "history", "host",
+    "file", "fleet", "force", "from", "gates", "history", "host",
     "host-memory", "ignore-busy", "least", "machine", "max-age", "nccl", "nics", "no-history", "no-measure",
     "no-save", "no-verify", "open", "output", "overrides", "pair", "quiet", "record", "root", "since",
     "spares", "storage", "storage-size", "to", "tolerance", "topology",
