@@ -107,7 +107,7 @@ _OF_SERVICES = re.compile(
 OF_PROJECTS = frozenset({
     "all-cells", "block-counts", "blocks", "buffer", "bulk", "copies", "copy", "direction", "format",
     "huge-pages", "json", "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable",
-    "block-layout", "energy", "parallel-pairs",
+    "block-layout", "parallel-pairs",
     "precision", "prefix", "processes", "repeats", "rounds", "sample-peers", "samples", "seed", "share",
     "short", "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
     "verbose", "virtual-memory", "wait-idle", "while-computing", "within",
