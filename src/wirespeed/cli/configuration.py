@@ -118,7 +118,7 @@ OF_USERS = frozenset({
     "file", "fleet", "force", "from", "gates", "history", "host",
     "host-memory", "ignore-busy", "least", "machine", "max-age", "nccl", "nics", "no-history", "no-measure",
     "no-save", "no-verify", "open", "output", "overrides", "pair", "quiet", "record", "root", "since",
-    "spares", "storage", "storage-size", "to", "tolerance", "topology",
+    "storage", "storage-size", "to", "tolerance", "topology",
 })
 # fmt: on
 #: Options of any command that can be set.
