@@ -326,6 +326,17 @@ def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) 
     assert expected in error and error.count("\n") == 1
 
 
+def test_each_command_says_which_logs_are_understood(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of a log whose reader was removed."""
+    (tmp_path / "log").write_text("LIKWID MICRO BENCHMARK\nMByte/s:\t\t67893.12\n")
+    for command in ("import", "check", "doctor", "report"):
+        assert main([command, str(tmp_path / "log")]) == 2
+        error = capsys.readouterr().err
+        assert "p2pBandwidthLatencyTest, STREAM and BabelStream, OSU" in error and error.count("\n") == 1
+
+
 def test_a_machine_that_does_not_fit(tmp_path: Path) -> None:
     for machine, expected in (
         ("hgx-h100-4", "has 8 GPUs, the machine hgx-h100-4 has 4"),

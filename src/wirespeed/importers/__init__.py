@@ -38,6 +38,8 @@ UNDERSTOOD = {
     "perftest (ib_write_bw, ib_read_lat, ...)": PERFTEST,
     "Intel MPI Benchmarks": IMB,
 }
+#: What errors say about it.
+_THESE_ARE = f"logs of these tools are: {', '.join(UNDERSTOOD)}"
 #: Characters that browsers and chats put in place of a space, or between characters.
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
@@ -91,8 +93,7 @@ def load_log(
     logs: list[FoundLog] = []
     for file in map(str, files):
         if not (found := _understood(file, content(file))):
-            names = ", ".join(UNDERSTOOD)
-            raise UsageError(f"{_name(file)} contains no output that is understood, which is: {names}")
+            raise UsageError(f"{_name(file)} contains no output that is understood; {_THESE_ARE}")
         logs += found
     return _document(files, logs, machine, nics)
 
@@ -115,10 +116,7 @@ def of_content(file: str, data: bytes, machine: str | None, error: NotARun) -> D
         return _document([file], logs, machine)
     if _JSON.match(data):
         raise error
-    raise NotARun(
-        f"{file} is neither a saved run nor a log with values of a known tool; "
-        "`wirespeed import LOG -o run.json` names the tools"
-    ) from error
+    raise NotARun(f"{file} is neither a saved run nor a log that is understood; {_THESE_ARE}") from error
 
 
 def is_log(path: Path) -> bool:
