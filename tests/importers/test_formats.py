@@ -313,7 +313,7 @@ ERRORS = {
     "nothing": ("hello\n", "contains no output that is understood"),
     "empty": ("\n \n", "is empty"),
     "binary": ("\0\1\2", "is a binary file"),
-    "header": ("nvbandwidth Version: v0.8\n", "contains no output that is understood"),
+    "header": ("nvbandwidth Version: v0.8\n", "is a log of nvbandwidth without values"),
 }
 
 

@@ -185,13 +185,20 @@ def _warning(log: FoundLog) -> str:
 
 
 def _understood(file: str, data: bytes) -> list[FoundLog]:
-    """The logs in the content of a file; empty if nothing is understood."""
+    """The logs in the content of a file; empty if it is the log of no known tool.
+
+    Raises:
+        UsageError: If it is broken, or a log without values.
+    """
     name = _name(file)
     content = _text(file, data)
     try:
-        logs = [log for log in _sections(content) if not log.is_empty]
+        found = _sections(content)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
+    logs = [log for log in found if not log.is_empty]
+    if found and not logs:
+        raise UsageError(f"{name} is a log of {found[0].tool} without values")
     for log in logs:
         log.file = name
     return logs
