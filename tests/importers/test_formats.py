@@ -54,6 +54,8 @@ def test_pairs_without_access_are_not_copies_between_gpus(tmp_path: Path) -> Non
         "   D\\D     0      1\n     0 915.89  20.72\n     1  20.28 923.19\n"
     )
     document = imported(tmp_path, text)
+    readings = {fact.device: fact.value for fact in document.facts if fact.name == "no peer access to"}
+    assert readings == {"gpu0": "gpu1", "gpu1": "gpu0"}
     assert [r.name for r in document.testcases] == [
         "p2pBandwidthLatencyTest through the host",
         "device_local_copy",

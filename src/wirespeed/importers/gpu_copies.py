@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..hardware.facts import Fact
 from ..measurement import Unit
 from ..units import GB, MIB, many
 from . import scan
@@ -212,6 +213,8 @@ _BANDWIDTH = re.compile(
     r"(Uni|Bi)directional P2P=(Enabled|Disabled) Bandwidth(?: \(P2P (Writes|Reads)\))? Matrix \(GB/s\)"
 )
 _LATENCY = re.compile(r"P2P=(Enabled|Disabled) Latency(?: \(P2P (Writes|Reads)\))? Matrix \(us\)")
+#: Reading of a GPU that cannot access the memory of others: which.
+_NO_ACCESS = "no peer access to"
 _CONNECTIVITY = "P2P Connectivity Matrix"
 #: The last line, which a log with the matrix of connectivity should have: other logs are excerpts.
 _CLOSING = "NOTE: The CUDA Samples are not meant"
@@ -256,11 +259,17 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
         elif line.startswith("D\\D"):
             columns, rows, end = scan.grid(lines, at - 1)
             refused |= {
-                (i, j) for i, (_, row) in enumerate(rows) for j, value in enumerate(row) if value == 0
+                (i, j)
+                for i, (_, row) in enumerate(rows)
+                for j, value in enumerate(row)
+                if value == 0 and i != j
             }
             at = max(end, at)
         else:
             log.other(line, _KNOWN_P2P)
+    for i in sorted({i for i, _ in refused}):
+        lacking = ", ".join(f"gpu{j}" for j in sorted(j for a, j in refused if a == i))
+        log.facts.append(Fact(_NO_ACCESS, scan.text(lacking), device=f"gpu{i}"))
     if not log.tables:
         log.doubt("it has no values")
     elif any(line.startswith(_CONNECTIVITY) for line in lines) and not any(
