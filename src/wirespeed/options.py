@@ -307,9 +307,6 @@ class RunOptions(PlanOptions):
     verify: bool = option(True, "verify the data after every sample", HOW)
     use_mean: bool = option(False, "show the mean of the samples of a value instead of their median", PYTHON)
     affinity: bool = option(True, "pin threads to cores", HOW)
-    energy: bool = option(
-        False, "measure the energy of the GPUs too, in J/GB: runs what is measured for another second", HOW,
-        documented=False)
     bulk: bool = option(
         False, "copy with SM kernels of bulk asynchronous copies if all GPUs support them", GPU,
         documented=False)

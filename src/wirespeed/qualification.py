@@ -78,7 +78,6 @@ class QualifiedNode(msgspec.Struct, frozen=True, omit_defaults=True):
         block: Name of the leaf switch, or switches, that it shares with others; empty if unknown.
         model: Its GPUs' model; empty without GPUs.
         rails: Number of its rails.
-        spare: Whether it is a spare, which takes the place of a node that is excluded.
         missing: Why it does not answer; empty if it does.
     """
 
@@ -86,7 +85,6 @@ class QualifiedNode(msgspec.Struct, frozen=True, omit_defaults=True):
     block: str = ""
     model: str = ""
     rails: Whole = 1
-    spare: bool = False
     missing: str = ""
 
 
@@ -393,12 +391,9 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def chosen(self) -> tuple[str, ...]:
-        """The nodes to use: those that are good, without the spares that are not needed."""
+        """The nodes to use: those that are good."""
         out = {*self.excluded, *self.in_doubt}
-        good = [node for node in self.nodes if node.name not in out]
-        needed = sum(not node.spare for node in self.nodes)
-        ordered = sorted(good, key=lambda node: node.spare)
-        return tuple(node.name for node in ordered[:needed])
+        return tuple(node.name for node in self.nodes if node.name not in out)
 
 
 def part_name(culprit: SlowPart, nodes: Sequence[QualifiedNode]) -> str:

@@ -160,7 +160,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
             None with fewer than three.
         expect: What the user expected of the value, by which ``check`` judges it.
         calls: The times of single calls with a block list.
-        joules_per_byte: Energy of the GPUs that take part, per counted byte, in J/B; None if not measured.
     """
 
     row: int
@@ -183,7 +182,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     interval: tuple[Amount, Amount] | None = None
     expect: Expectation | None = None
     calls: Calls | None = None
-    joules_per_byte: Amount | None = None
 
     def __repr__(self) -> str:
         """One line; the unit of the value is that of the table."""

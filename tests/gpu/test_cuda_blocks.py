@@ -39,7 +39,6 @@ def test_lists_arrive_by_every_method(machine: Machine, direction: str) -> None:
 def test_lists_and_the_computation_next_to_them(machine: Machine, direction: str) -> None:
     found = wirespeed.blocks(
         direction, machine=machine, devices=(0,), sizes=(16 * KIB,), blocks=(16, 256), while_computing=True,
-        energy=True,
     )  # fmt: skip
     points = [point for path in found.paths if path.while_computing for point in path.points]
     assert found.document.testcases[0].status == "passed" and points

@@ -1,4 +1,4 @@
-"""Mutated transfers: lines, files, and those of other tools. None may end in anything but a UsageError.
+"""Mutated transfers: lines and files. None may end in anything but a UsageError.
 
 python -m tests.hostile.mutations [--inputs N] [--seed N]
 """
@@ -17,7 +17,6 @@ from wirespeed.errors import UsageError
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.judge import judge
 from wirespeed.language import toml_file
-from wirespeed.language.other_tools import of_nvloom, of_transferbench
 from wirespeed.language.toml_file import Program
 from wirespeed.results.store import decode, encode
 
@@ -57,28 +56,17 @@ sizes = "64MiB:256MiB:x2"
 reduce = ["each", "first"]
 expect = { least = "40 GB/s" }
 """
-CONFIG = """# comment
-1 4 (G0->G0->G1)
--2 (G0->G0->G1 4 1M) (P1->D1->G0 8 0)
-1 32 (N0->G[0,1]->G0)
-"""
-ROWS = """id, kind, source, destination, iterations, memory, memory, direction, engine, size, comment
-0, bandwidth, 0, 1, default, device, device, write, ce, 256m, x
-0, latency, 1, 0, 100, device, ignored, ignored, ignored, ignored, y
-"""
 PARTS = (
     "gpu", "gpu99", "numa0", "rank1", "void", "->", "<-", ";", ",", "(", ")", "[", "]", "*", "$", "=", "-",
     ".", "near(", "other(", "by ", "load ", "latency ", "sm", "0", "-1", "1e9", "99999999999999999999",
     "rate=", "1GB/s", "start=", "50us", "blocks=", "cpus=[", "µ", "\x00", "\x1b[31m", "\u202e", "\n", "\t",
     "\ud800", "é" * 100, '"',
-    "'", "{", "}", "all_reduce", "G0G1", "R0", "true", "#", "x" * 500,
+    "'", "{", "}", "all_reduce", "true", "#", "x" * 500,
 )  # fmt: skip
 Parse = Callable[[str], Program]
 KINDS: dict[str, tuple[Parse, Sequence[str]]] = {
     "line": (toml_file.of_line, LINES),
     "file": (toml_file.loads, (FILE,)),
-    "transferbench": (of_transferbench, (CONFIG,)),
-    "nvloom": (of_nvloom, (ROWS,)),
 }
 
 

@@ -54,6 +54,8 @@ def test_pairs_without_access_are_not_copies_between_gpus(tmp_path: Path) -> Non
         "   D\\D     0      1\n     0 915.89  20.72\n     1  20.28 923.19\n"
     )
     document = imported(tmp_path, text)
+    readings = {fact.device: fact.value for fact in document.facts if fact.name == "no peer access to"}
+    assert readings == {"gpu0": "gpu1", "gpu1": "gpu0"}
     assert [r.name for r in document.testcases] == [
         "p2pBandwidthLatencyTest through the host",
         "device_local_copy",
@@ -313,7 +315,7 @@ ERRORS = {
     "nothing": ("hello\n", "contains no output that is understood"),
     "empty": ("\n \n", "is empty"),
     "binary": ("\0\1\2", "is a binary file"),
-    "header": ("nvbandwidth Version: v0.8\n", "contains no output that is understood"),
+    "header": ("nvbandwidth Version: v0.8\n", "is a log of nvbandwidth without values"),
 }
 
 
@@ -324,6 +326,17 @@ def test_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) 
     assert main(["import", str(tmp_path / "log")]) == 2
     error = capsys.readouterr().err
     assert expected in error and error.count("\n") == 1
+
+
+def test_each_command_says_which_logs_are_understood(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of a log whose reader was removed."""
+    (tmp_path / "log").write_text("LIKWID MICRO BENCHMARK\nMByte/s:\t\t67893.12\n")
+    for command in ("import", "check", "doctor", "report"):
+        assert main([command, str(tmp_path / "log")]) == 2
+        error = capsys.readouterr().err
+        assert "p2pBandwidthLatencyTest, STREAM and BabelStream, OSU" in error and error.count("\n") == 1
 
 
 def test_a_machine_that_does_not_fit(tmp_path: Path) -> None:

@@ -324,84 +324,6 @@ def test_two_hosts_in_one_file_are_no_machine(tmp_path: Path) -> None:
         assert any("import each host's log" in warning for warning in document.warnings)
 
 
-# TransferBench
-
-#: https://github.com/ROCm/TransferBench/pull/50, without the lines of executors of later versions.
-ITERATIONS = """Test 1:
- Transfer 00      |  33.520 GB/s |    2.002 ms |     67108864 bytes | G0 -> GPU00:004 -> G1
-      Iter 006    |  33.616 GB/s |    1.996 ms |
-      StandardDev |    4.887e-03 |
- Aggregate (CPU)  |  29.349 GB/s |    2.287 ms |     67108864 bytes | Overhead: 0.285 ms
-"""
-#: Of a report on a workstation with a Radeon PRO W7900; versions after 1.52 draw the box.
-BOX = """-------------------┬--------------┬------------┬-------------------┬--------------------
-  Executor: DMA 00 │  28.110 GB/s │  38.198 ms │  1073741824 bytes │  28.257 GB/s (sum)
--------------------┼--------------┼------------┼-------------------┼--------------------
-     Transfer 0    │  28.257 GB/s │  38.000 ms │  1073741824 bytes │ D0 -> D0:1 -> G0
--------------------┼--------------┼------------┼-------------------┼--------------------
-   Aggregate (CPU) │  28.057 GB/s │  38.270 ms │  1073741824 bytes │ Overhead 0.072 ms
--------------------┴--------------┴------------┴-------------------┴--------------------
-[WARN] Large BAR is not enabled for GPU 0 in BIOS. Large BAR is required to enable multi-gpu data access
-"""
-#: Of a report on eight MI350X, three of them: one pair reaches 46.66 of 57.
-PAIRS = """TransferBench v1.62.00
-Bytes Per Direction 268435456
-Unidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: GFX)
- SRC+EXE\\DST    CPU 00       GPU 00    GPU 01    GPU 02
-  CPU 00  ->     92.21        45.11     45.16     45.13
-
-  GPU 00  ->     55.47      2132.28     57.39     57.69
-  GPU 01  ->     55.59        57.41   2152.51     57.58
-  GPU 02  ->     55.60        57.69     46.66   2145.75
-                           CPU->CPU  CPU->GPU  GPU->CPU  GPU->GPU
-Averages (During UniDir):       N/A     44.91     55.25     57.32
-
-Bidirectional copy peak bandwidth GB/s [Local read / Remote write] (GPU-Executor: GFX)
-     SRC\\DST    CPU 00       GPU 00    GPU 01    GPU 02
-  GPU 00  ->     55.02          N/A     54.69     54.91
-  GPU 00 <-      44.71          N/A     54.61     54.72
-  GPU 00 <->     99.73          N/A    109.30    109.63
-"""
-
-
-def test_transfers_of_a_test(tmp_path: Path) -> None:
-    document = imported(tmp_path, ITERATIONS)
-    label = "Transfer 00: G0 -> GPU00:004 -> G1"
-    assert row(document, "TransferBench test 1", "", label)["rate"] == 33.52e9
-    assert row(document, "TransferBench test 1", "", "Aggregate (CPU)")["rate"] == 29.349e9
-    assert not doubts(document) and verdict(document) is Verdict.UNKNOWN
-    boxed = imported(tmp_path, BOX)
-    assert row(boxed, "TransferBench", "", "Executor: DMA 00") == {
-        "rate": 28.11e9, "sum of its transfers": 28.257e9,
-    }  # fmt: skip
-    assert not_comparable(boxed) == 4 and boxed.imported[0].unknown == 0
-    assert doubts(imported(tmp_path, ITERATIONS.partition(" Aggregate")[0]))
-    failed = imported(tmp_path, "TransferBench v1.62.00\n[ERROR] HIP Error: invalid resource handle\n")
-    assert verdict(failed) is Verdict.FAIL
-
-
-def test_a_test_that_is_run_twice_has_both_results(tmp_path: Path) -> None:
-    without = ITERATIONS[ITERATIONS.index("Test ") :]
-    once, twice = imported(tmp_path, without), imported(tmp_path, without + without)
-    assert len(twice.testcases) == 2 * len(once.testcases)
-
-
-def test_the_matrix_of_pairs(tmp_path: Path) -> None:
-    document = imported(tmp_path, PAIRS)
-    pairs = row(document, "device_to_device_memcpy_write_sm", "", "gpu2")
-    assert (pairs["gpu0"], pairs["gpu1"]) == (57.69e9, 46.66e9)
-    rest = row(document, "TransferBench p2p unidirectional GFX", "", "CPU 00 ->")
-    assert rest == {"CPU 00": 92.21e9, "GPU 00": 45.11e9, "GPU 01": 45.16e9, "GPU 02": 45.13e9}
-    assert row(document, "TransferBench p2p bidirectional GFX", "", "GPU 00 <->")["GPU 02"] == 109.63e9
-    read = PAIRS.replace("[Local read / Remote write]", "[Remote read / Local write]").replace(
-        "SRC+EXE\\DST", "SRC\\EXE+DST"
-    )
-    executed = row(imported(tmp_path, read), "device_to_device_memcpy_read_sm", "", "gpu1")
-    assert executed["gpu2"] == 46.66e9  # the GPU that reads is the row
-    cut = imported(tmp_path, PAIRS.partition("46.66")[0])
-    assert any("is cut" in warning for warning in doubts(cut)) and verdict(cut) is not Verdict.PASS
-
-
 # perftest
 
 HEAD = """---------------------------------------------------------------------------------------
@@ -682,143 +604,9 @@ def test_collectives_of_many_processes(tmp_path: Path) -> None:
     assert any("not measured" in warning for warning in imported(tmp_path, memory).warnings)
 
 
-# ucx_perftest
-
-#: https://github.com/open-mpi/ompi/issues/11987: -m cuda -s 4194304.
-NEWER = """[1697219401.270166] [node02:3832 :0]        perftest.c:808  UCX  WARN  CPU affinity is not set
-+--------------+--------------+------------------------------+---------------------+-----------------------+
-|              |              |       overhead (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-|    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  overall  |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-Final:                  1000    201.639   253.497   253.497    15779.29   15779.29        3945        3945
-"""
-#: https://github.com/openucx/ucx/issues/10649: two tests, cut after the progress of the second.
-BATCH = """================================ tag_bw ===============================================
-+--------------+--------------+------------------------------+---------------------+-----------------------+
-|              |              |       overhead (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-|    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  overall  |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-[thread 0]               622      0.240  1668.561  1668.561    46821.78   46821.78         599         599
-Final:                  1000      0.240  1675.942  1671.351    46615.58   46743.62         597         598
-
-
-================================================ tag_sync_bw ===============================================
-+--------------+--------------+------------------------------+---------------------+-----------------------+
-|              |              |       overhead (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-|    Stage     | # iterations | 50.0%ile | average | overall |  average |  overall |  average  |  overall  |
-+--------------+--------------+----------+---------+---------+----------+----------+-----------+-----------+
-[thread 0]               622      0.240  1668.561  1668.561    46821.78   46821.78         599         599
-"""
-#: rapidsai/ucx-py, docs/source/ucx-debug.rst: the layout of older versions.
-OLDEST = """    +--------------+-----------------------------+---------------------+-----------------------+
-    |              |       latency (usec)        |   bandwidth (MB/s)  |  message rate (msg/s) |
-    +--------------+---------+---------+---------+----------+----------+-----------+-----------+
-    | # iterations | typical | average | overall |  average |  overall |   average |   overall |
-    +--------------+---------+---------+---------+----------+----------+-----------+-----------+
-    +------------------------------------------------------------------------------------------+
-    | API:          protocol layer                                                             |
-    | Test:         tag match bandwidth                                                        |
-    | Send memory:  cuda                                                                       |
-    | Message size: 100000000                                                                  |
-    +------------------------------------------------------------------------------------------+
-                10     0.000  9104.800  9104.800   10474.41   10474.41         110         110
-"""
-
-
-def test_results_of_ucx(tmp_path: Path) -> None:
-    document = imported(tmp_path, NEWER)
-    assert row(document, "ucx_perftest", "bandwidth", "average") == {"4 MiB": digits(15779.29 * 2**20)}
-    assert row(document, "ucx_perftest", "overhead", "50.0%ile") == {"4 MiB": pytest.approx(201.639e-6)}
-    assert pytest.approx(digits(15779.29 * 2**20), rel=0.001) == 3945 * 2**22  # so that MB/s are MiB/s
-    assert document.imported[0].unknown == 0 and verdict(document) is Verdict.UNKNOWN
-    older = imported(tmp_path, OLDEST)
-    name = "ucx_perftest tag match bandwidth"
-    assert row(older, name, "bandwidth", "average") == {"95.37 MiB": digits(10474.41 * 2**20)}
-    assert any("send memory: cuda" in warning for warning in older.warnings) and not doubts(older)
-    only = imported(tmp_path, NEWER.splitlines()[-1] + "\n")
-    assert row(only, "ucx_perftest", "bandwidth", "average") == {"4 MiB": digits(15779.29 * 2**20)}
-
-
-def test_a_batch_of_ucx_and_its_last_line(tmp_path: Path) -> None:
-    document = imported(tmp_path, BATCH)
-    names = [result.name for result in document.testcases]
-    assert list(dict.fromkeys(names)) == ["ucx_perftest tag_bw", "ucx_perftest tag_sync_bw"]
-    (rate,) = row(document, "ucx_perftest tag_bw", "bandwidth", "average").values()
-    assert rate == digits(46743.62 * 2**20)
-    assert any("'Final:'" in warning for warning in doubts(document))
-    failed = (
-        NEWER.rpartition("Final:")[0] + "[1.2] [node02:3832 :0]  ucp_ep.c:1 UCX  ERROR connection reset\n"
-    )
-    assert verdict(imported(tmp_path, failed)) is Verdict.FAIL
-
-
-# likwid-bench
-
-#: https://github.com/RRZE-HPC/likwid/issues/195 has the rate, the volume and the MFlops/s; the other lines
-#: are like those of all runs.
-DAXPY = """Allocate: Process running on hwthread 0 (Domain S0) - Vector length 62499984/499999872 Offset 0
---------------------------------------------------------------------------------
-LIKWID MICRO BENCHMARK
-Test: daxpy_avx512_fma
---------------------------------------------------------------------------------
-Using 1 work groups
-Using 20 threads
---------------------------------------------------------------------------------
-Running without Marker API. Activate Marker API with -m on commandline.
---------------------------------------------------------------------------------
-Cycles:\t\t\t4122722646
-Size (Byte):\t\t999997440
-Size per thread:\t49999872
-Number of Flops:\t63999836160
-MFlops/s:\t\t8486.64
-Data volume (Byte):\t511998689280
-MByte/s:\t\t67893.12
-Cycles per cacheline:\t33.551
---------------------------------------------------------------------------------
-"""
-
-
-def test_kernels_of_likwid(tmp_path: Path) -> None:
-    document = imported(tmp_path, DAXPY)
-    name = "likwid-bench daxpy_avx512_fma"
-    assert row(document, name, "", "local") == {"numa0": 67893.12e6}
-    assert document.imported[0].unknown == 0 and verdict(document) is Verdict.UNKNOWN
-    for kernel, testcase in (
-        ("copy_mem_avx", "copy"),
-        ("stream_avx512", "triad"),
-        ("load", "read"),
-        ("store_mem", "write"),
-    ):
-        placed = imported(tmp_path, DAXPY.replace("daxpy_avx512_fma", kernel))
-        assert row(placed, f"host_stream_{testcase}", "", "local") == {"numa0": 67893.12e6}
-    cached = imported(tmp_path, DAXPY.replace("daxpy_avx512_fma", "copy").replace("999997440", "48000"))
-    assert any("may fit into caches" in result.description for result in cached.testcases)
-    flops = imported(tmp_path, DAXPY.replace("67893.12", "0.00"))  # peakflops, issue 743 of likwid
-    assert any("moves no data" in result.description for result in flops.testcases)
-
-
-def test_a_cut_run_of_likwid_has_no_rate(tmp_path: Path) -> None:
-    both = imported(tmp_path, DAXPY + DAXPY.partition("Data volume")[0])
-    assert len(both.testcases) == 1 and doubts(both)
-
-
-def test_runs_of_likwid_without_their_first_lines(tmp_path: Path) -> None:
-    end = DAXPY.partition("Cycles:")[1] + DAXPY.partition("Cycles:")[2]
-    both = imported(tmp_path, end + end.replace("67893.12", "51111.00").replace("999997440", "48000"))
-    rates = [table.cells[0].value for result in both.testcases for table in result.tables]
-    assert [rate and digits(rate) for rate in rates] == [67893.12e6, 51111e6]
-
-
 @pytest.mark.parametrize(
     ("log", "instead"),
     [
-        (
-            "TransferBench v1.50\nGPU-GFX All-To-All benchmark:\n==========================\n",
-            "TransferBench p2p",
-        ),
         (" \tGPU0\tGPU1\n GPU0\tX\tOK\n GPU1\tOK\tX\n", "nvidia-smi topo -m"),
         (" \tGPU0\tGPU1\n GPU0\tX\tCNS\n GPU1\tCNS\tX\n", "nvidia-smi topo -m"),
     ],
@@ -832,10 +620,9 @@ def test_what_to_run_in_place_of_what_is_not_read(tmp_path: Path, log: str, inst
 # All of them
 
 EVERY = {
-    "bandwidthTest": SHMOO, "topo": FOUR, "nvlink": links(0, 6) + links(1, 6), "transfers": ITERATIONS,
-    "p2p": PAIRS, "box": BOX, "rate": MIB_PER_S, "latency": LATENCY, "pingpong": PING_PONG,
-    "sendrecv": SEND_RECEIVE, "allreduce": ALLREDUCE, "ucx": NEWER, "batch": BATCH, "oldest": OLDEST,
-    "likwid": DAXPY,
+    "bandwidthTest": SHMOO, "topo": FOUR, "nvlink": links(0, 6) + links(1, 6),
+    "rate": MIB_PER_S, "latency": LATENCY, "pingpong": PING_PONG,
+    "sendrecv": SEND_RECEIVE, "allreduce": ALLREDUCE,
 }  # fmt: skip
 
 
@@ -859,5 +646,5 @@ def test_lines_of_a_launcher_before_them(tmp_path: Path, name: str) -> None:
 def test_several_tools_in_one_file(tmp_path: Path) -> None:
     tools = [log.tool for log in imported(tmp_path, "\n".join(EVERY.values())).imported]
     assert list(dict.fromkeys(tools)) == [
-        "bandwidthTest", "nvidia-smi", "TransferBench", "perftest", "IMB", "ucx_perftest", "likwid-bench",
+        "bandwidthTest", "nvidia-smi", "perftest", "IMB",
     ]  # fmt: skip

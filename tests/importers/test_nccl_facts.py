@@ -97,3 +97,57 @@ def test_a_log_without_readings_is_no_older_version(
     main(["doctor", str(tmp_path / "run.json")])
     out = " ".join(capsys.readouterr().out.split())
     assert "no readings of the system: it is a log of another tool" in out and "older version" not in out
+
+
+LOGS = Path(__file__).parents[1] / "data" / "logs"
+
+
+@pytest.mark.parametrize(
+    ("line", "network", "direct"),
+    [
+        ("Channel 00/1 : 1[0] -> 0[0] [receive] via NET/NCCL RDMA Plugin v6/0/GDRDMA/Shared",
+         "NET/NCCL RDMA Plugin v6", "on"),
+        ("Channel 00/0 : 0[60] -> 1[60] [send] via NET/AWS Libfabric/0/GDRDMA comm 0x7f nRanks 16",
+         "NET/AWS Libfabric", "on"),
+        ("Ring 00 : 1[160] -> 0[160] [receive] via NET/Socket/0", "NET/Socket", "off"),
+        ("Ring 00 : 0 -> 1 [send] via NET/IB/0/GDRDMA", "NET/IB", "on"),
+        ("Using network Socket", "NET/Socket", ""),
+        ("Using network AWS Libfabric", "NET/AWS Libfabric", ""),
+    ],
+)  # fmt: skip
+def test_the_network_in_lines_of_all_versions(tmp_path: Path, line: str, network: str, direct: str) -> None:
+    ranks = "".join(_TWO_HOSTS.splitlines(keepends=True)[:2])
+    facts = Facts(_loaded(tmp_path, f"{ranks}node1:14:20 [0] NCCL INFO {line}\n", 2.6).facts)
+    assert facts.text(Known.NCCL_NETWORK) == network and facts.text(Known.NCCL_GDR) == direct
+
+
+def test_shared_memory_in_lines_of_old_versions(tmp_path: Path) -> None:
+    ranks = "".join(_ONE_HOST.splitlines(keepends=True)[:2])
+    line = "node1:14:20 [0] NCCL INFO Ring 00 : 0[0] -> 1[1] via direct shared memory\n"
+    facts = Facts(_loaded(tmp_path, ranks + line).facts)
+    assert facts.several(Known.NCCL_TRANSPORTS) == ("SHM/direct",)
+
+
+@pytest.mark.parametrize(
+    ("log", "shown"),
+    [
+        ("gdr-plugin-name", ("NET/NCCL RDMA Plugin v6", "GPUDirect RDMA of NCCL on")),
+        ("ring-lines", ("NET/AWS Libfabric", "GPUDirect RDMA of NCCL off")),
+    ],
+)
+def test_doctor_shows_the_readings_of_a_log(
+    log: str, shown: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["doctor", str(LOGS / f"{log}.txt")])
+    out = " ".join(capsys.readouterr().out.split())
+    assert all(text in out for text in shown)
+
+
+def test_sockets_are_named_although_no_value_is_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _loaded(tmp_path, _TWO_HOSTS.format(net="Socket/0").replace("NCCL_SHM_DISABLE", "NCCL_ALGO"), 2.6)
+    main(["doctor", str(tmp_path / "log.txt")])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "also found: transports of NCCL are disabled or not used" in out
+    assert "NCCL used TCP sockets between the hosts" in out and "make the RDMA devices visible" in out

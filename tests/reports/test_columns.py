@@ -30,7 +30,7 @@ def full() -> Document:
     cell = msgspec.structs.replace(
         result.tables[0].cells[0], peak=6.4e10, shared=((0, 1.0),), reason="a remark", corrupted="gpu0->gpu1",
         means=("ipc",), wrong=3, rounds=(1.0, 2.0, 3.0), interval=(1.0, 3.0), expect=Expectation(least=1.0),
-        calls=Calls(9, 1.0, 2.0, 3.0), joules_per_byte=1e-9,
+        calls=Calls(9, 1.0, 2.0, 3.0),
     )  # fmt: skip
     table = msgspec.structs.replace(result.tables[0], cells=(cell,))
     result = msgspec.structs.replace(result, tables=(table,))

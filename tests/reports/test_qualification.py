@@ -34,9 +34,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A saved qualification of each verdict."""
     files = {name: tmp_path_factory.mktemp("qualified") / f"{name}.json" for name in CLUSTERS}
     for name, spec in CLUSTERS.items():
-        code = main(
-            ["qualify", "--machine", f"simulated:{spec}", "-q", "-o", str(files[name]), "--spares", "1"]
-        )
+        code = main(["qualify", "--machine", f"simulated:{spec}", "-q", "-o", str(files[name])])
         assert code == CODES[name]
     return files
 

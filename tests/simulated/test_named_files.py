@@ -98,7 +98,7 @@ def test_a_log_that_ended_early_does_not_vanish(capsys: pytest.CaptureFixture[st
     Path("runs/node4.log").write_text('{"nvbandwidth": {"Driver Version": ')
     code, out, _ = call("check runs --allow-simulated", capsys)
     assert code == ExitCode.RUN and "2 ERROR" in out
-    assert "a log with values of a known tool" in " ".join(out.split()) and "JSON is broken" in out
+    assert "a log of nccl-tests without values" in " ".join(out.split()) and "JSON is broken" in out
 
 
 def test_a_broken_run_is_not_taken_for_a_log() -> None:

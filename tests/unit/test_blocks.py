@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -23,12 +22,10 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
-from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.test_data import offsets
 from wirespeed.cli.main import main
 from wirespeed.document import TestcaseResult
-from wirespeed.driver import sampling
 from wirespeed.driver.partial_result import cell_of
 from wirespeed.driver.sampling import take
 from wirespeed.errors import MeasurementTimeout, Unreachable, UsageError, VerificationError
@@ -750,84 +747,6 @@ def test_keys_of_tables(key: str) -> None:
     assert of_lists("storage_read", key) is None
 
 
-def test_energy_of_simulated_gpus_is_in_all_forms() -> None:
-    """A copy over the link by one GPU: 90 W over its rate, and 0.1 nJ per byte."""
-    document = wirespeed.run(
-        ["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2", devices=(0,), samples=3, energy=True
-    )
-    ((cell,),) = ([cell for table in r.tables for cell in table.cells] for r in document.testcases)
-    assert cell.value and cell.joules_per_byte == pytest.approx(90 / cell.value + 1e-10, rel=0.05)
-    assert "J/GB" in wirespeed.render(document, "table")
-    assert "joules_per_byte" in wirespeed.render(document, "csv").splitlines()[0]
-    found = wirespeed.blocks("host_to_device", machine="simulated:hgx-h200-2", devices=(0,), sizes="1MiB",
-                             blocks="64", energy=True)  # fmt: skip
-    (point,) = found.paths[0].points
-    assert point.joules_per_byte[Method.STAGED] > point.joules_per_byte[Method.BATCH] > 1e-9
-    shape = json.loads(found.to_json())["paths"][0]["points"][0]
-    assert shape["joules_per_byte"]["batch"] == point.joules_per_byte[Method.BATCH]
-    assert records(found).rows[0]["joules_per_byte"] is not None
-
-
-def test_without_energy_nothing_more_is_measured() -> None:
-    (result,) = wirespeed.run(["host_to_device_memcpy_ce"], machine="simulated:hgx-h200-2").testcases
-    assert {cell.joules_per_byte for table in result.tables for cell in table.cells} == {None}
-
-
-@pytest.mark.parametrize(("testcase", "known"), [
-    ("host_to_device_bidirectional_memcpy_ce", False),  # a load takes some of it
-    ("device_local_copy", True), ("host_device_latency_sm", False), ("host_stream_copy", False),
-])  # fmt: skip
-def test_energy_of_what_it_was_taken_for(testcase: str, known: bool) -> None:
-    (result,) = wirespeed.run([testcase], machine="simulated:hgx-h200-2", samples=1, energy=True).testcases
-    assert result.tables
-    for table in result.tables:
-        assert {cell.joules_per_byte is not None for cell in table.cells if cell.value} == {known}
-
-
-class Meter:
-    """A monitor of which only the energy is known: 7 J more at each look at gpu0."""
-
-    def __init__(self) -> None:
-        self.looks = 0
-
-    def energy(self, gpu: Gpu) -> float | None:
-        self.looks += gpu.name == "gpu0"
-        return 7.0 * self.looks if gpu.name == "gpu0" else None
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None if name in ("free_memory", "pcie") else {} if name == "processes" else ()
-
-
-def test_energy_of_gpus_is_read_before_and_after(
-    backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sampling, "ENERGY_S", 1e-3)
-    meter = Meter()
-    monkeypatch.setattr(backend, "open_monitor", lambda: meter)
-    result = measured(backend, "blocks_host_to_device", sizes=(64,), block_counts=(8,), energy=True)
-    assert result.status == "passed", result.reason
-    cells = {table.key: table.cells[0] for table in result.tables}
-    assert {key for key, cell in cells.items() if cell.joules_per_byte} == {
-        f"numa0->gpu0 {method}" for method in Method
-    }
-    assert meter.looks >= 2 * len(Method)
-
-
-def test_energy_from_nvml() -> None:
-    library = SimpleNamespace(
-        NVMLError=RuntimeError, nvmlInit=lambda: None,
-        nvmlDeviceGetHandleByPciBusId=lambda bus: bus,
-        nvmlDeviceGetTotalEnergyConsumption=lambda handle: {b"00000000:00:06.0": 123_456}[handle],
-    )  # fmt: skip
-    assert Nvml(library).energy(MACHINE.gpus[0]) == pytest.approx(123.456)
-
-    def refuse(handle: object) -> int:
-        raise RuntimeError
-
-    library.nvmlDeviceGetTotalEnergyConsumption = refuse
-    assert Nvml(library).energy(MACHINE.gpus[0]) is None
-
-
 @pytest.mark.parametrize(("fault", "cause"), [
     ("hgx-h200-2+pcie-width@gpu1", "pcie-width"), ("l40s-8+wrong-numa@gpu1", "wrong-numa"),
     ("hgx-h200-2+huge-pages=0.5", "huge-pages"),
@@ -864,7 +783,7 @@ def test_names_in_the_json_of_a_server_do_not_change(found: BlockMap) -> None:
     }  # fmt: skip
     assert path["points"][0].keys() >= {
         "direction", "path", "block", "blocks", "best", "rates", "submission_s", "limit", "p50_s",
-        "p99_s", "first_s", "calls", "slowdown", "computation_slowdown", "joules_per_byte",
+        "p99_s", "first_s", "calls", "slowdown", "computation_slowdown",
     }  # fmt: skip
     assert path["crossings"][0].keys() >= {"block", "blocks", "before", "after"}
     assert path["models"][0].keys() >= {"method", "call_s", "block_s", "rate", "error", "nearly_full"}

@@ -33,7 +33,6 @@ ELSEWHERE |= {
     "block_counts",
     "block_layout",
     "while_computing",
-    "energy",
     "storage",
     "storage_size",
 }

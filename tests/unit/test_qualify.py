@@ -50,8 +50,8 @@ from wirespeed.qualify.simulated_cluster import SimulatedCluster, parse_cluster
 from wirespeed.reports.qualification import certainty
 
 
-def qualified(spec: str, seed: int = 0, within: float = float("inf"), spares: int = 0) -> Qualification:
-    cluster = parse_cluster(spec, seed=seed, spares=spares)
+def qualified(spec: str, seed: int = 0, within: float = float("inf")) -> Qualification:
+    cluster = parse_cluster(spec, seed=seed)
     assert cluster is not None
     return Procedure(cluster, within=within, seed=seed).run()
 
@@ -261,11 +261,10 @@ def test_several_parts_of_different_depths() -> None:
     }  # fmt: skip
 
 
-def test_missing_nodes_are_findings_and_spares_take_their_place() -> None:
-    found = qualified("dgx-a100-8x16+lost@node3+nic=0.5@node7.1", spares=3)
+def test_missing_nodes_are_findings() -> None:
+    found = qualified("dgx-a100-8x16+lost@node3+nic=0.5@node7.1")
     assert found.fails and found.excluded == ("node3", "node7")
-    # 13 are required: 11 good ones and two of the three spares.
-    assert len(found.chosen) == 13 and found.chosen[-2:] == ("node13", "node14")
+    assert found.chosen == tuple(f"node{i}" for i in range(16) if i not in (3, 7))
 
 
 def test_a_value_that_was_slow_once_is_no_finding() -> None:

@@ -97,14 +97,13 @@ def in_threads(worlds: list[World], serve: Callable[[World], None]) -> list[thre
 def test_the_nodes_of_a_job_are_measured(worlds: Worlds, quick: None) -> None:
     made = worlds(4, {2: "did not join within 5 s"})
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {"host0": "leaf0"}, 1, ["host0", "host1", "late", "host3"], "tcp", 10.0)
+    cluster = job.lead(made[0], {"host0": "leaf0"}, ["host0", "host1", "late", "host3"], "tcp", 10.0)
     qualification = Procedure(cluster).run()
     cluster.close()
     for thread in threads:
         thread.join()
     assert [node.name for node in qualification.nodes] == ["host0", "host1", "host3", "late"]
     assert [node.missing for node in qualification.nodes] == ["", "", "", "did not join within 5 s"]
-    assert [node.spare for node in qualification.nodes] == [False, False, False, True]
     assert qualification.nodes[0].block == "leaf0" and qualification.transport == "TCP"
     pairs = [each for each in qualification.rounds if each.stage is Stage.PAIRS]
     assert len({group for each in pairs for group in each.groups}) >= 3
@@ -116,7 +115,7 @@ def test_the_nodes_of_a_job_are_measured(worlds: Worlds, quick: None) -> None:
 def test_groups_are_rings(worlds: Worlds, quick: None) -> None:
     made = worlds(4)
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 10.0)
     values = cluster.groups([[0, 1, 2]])
     assert values.shape == (1,) and values[0] > 0
     cluster.close()
@@ -127,7 +126,7 @@ def test_groups_are_rings(worlds: Worlds, quick: None) -> None:
 def test_round_trips_between_nodes(worlds: Worlds, quick: None) -> None:
     made = worlds(4, {3: "did not join within 5 s"})
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 10.0)
     values = cluster.latencies([(0, 1), (2, 3)])
     assert 1e-6 < values[0] < 1 and np.isnan(values[1])  # s
     assert 1e-6 < cluster.latencies([(1, 2)])[0] < 1
@@ -166,7 +165,7 @@ def test_a_lost_rank_is_missing_from_then_on(worlds: Worlds, quick: None) -> Non
             assert world.rank == 2
 
     threads = in_threads(made, ending)
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 5.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 5.0)
     assert isinstance(cluster, ProcessCluster)
     values = cluster.pairs([(0, 2)])
     assert np.isnan(values).all()
@@ -184,7 +183,7 @@ def test_tcp_where_some_nodes_have_no_nccl(
     made, ports = worlds(3), iter(["2.28", "none", "2.28"])
     monkeypatch.setattr(job_nodes, "node_facts", lambda address: facts(nccl=next(ports), gpus="8 x H100"))
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, 0, [], None, 10.0)
+    cluster = job.lead(made[0], {}, [], None, 10.0)
     (doubt,) = cluster.doubts
     assert isinstance(cluster, ProcessCluster) and doubt.startswith("NCCL is missing on host")
     cluster.close()
@@ -196,7 +195,7 @@ def test_nccl_requires_all_ranks(worlds: Worlds) -> None:
     made = worlds(3, {2: "did not join within 5 s"})
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
     with pytest.raises(WirespeedError, match="rank 2 did not join within 5 s: --over nccl requires all"):
-        job.lead(made[0], {}, 0, [], "nccl", 5.0)
+        job.lead(made[0], {}, [], "nccl", 5.0)
     for thread in threads:
         thread.join()
 
@@ -358,7 +357,7 @@ def test_nodes_on_one_machine_do_not_measure_themselves(
     monkeypatch.setattr(job_nodes, "own_values", lambda: {PartKind.MEMORY: [1e9, 2e9]})
     made = worlds(2)
     threads = in_threads(made, lambda world: job.serve(world, 60.0))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 60.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 60.0)
     assert cluster.own([0, 1]) is None
     cluster._job = dataclasses.replace(cluster._job, shared=False)
     values = cluster.own([1])
@@ -415,7 +414,7 @@ def test_a_lossy_cable_is_a_warning_and_no_reason_to_leave_a_node_out() -> None:
 def test_processes_say_what_they_sent_again(worlds: Worlds, quick: None) -> None:
     made = worlds(2)
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 10.0)
     cluster.pairs([(0, 1)])
     assert cluster.losses.shape == (1, 2) and (cluster.losses >= 0).all() and (cluster.losses < 1).all()
     cluster.close()
@@ -492,7 +491,7 @@ def test_a_peer_that_ends_meanwhile_has_no_rates() -> None:
 def test_two_nodes_of_a_job_are_measured_with_all_sizes(worlds: Worlds, quick: None, short: None) -> None:
     made = worlds(2)
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 10.0)
     values = cluster.sizes((0, 1), EndMemory.HOST, False, [64, 128])
     assert np.isnan(values).all()  # how long to measure is not known yet
     cluster.pairs([(0, 1)])
@@ -508,7 +507,7 @@ def test_a_pair_of_a_job_is_measured_by_itself(worlds: Worlds, quick: None) -> N
     """The others wait; the facts of both are read, as of a job of two."""
     made = worlds(4, {3: "did not join within 5 s"})
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, 0, ["late"], "tcp", 10.0, ("host2", "host1"))
+    cluster = job.lead(made[0], {}, ["late"], "tcp", 10.0, ("host2", "host1"))
     assert [node.name for node in cluster.nodes] == ["host2", "host1"]
     assert {fact.host for fact in cluster.facts} == {"host1", "host2"}
     assert (cluster.pairs([(0, 1)]) > 0).all()
@@ -526,7 +525,7 @@ def test_a_pair_that_a_job_does_not_have(worlds: Worlds, quick: None) -> None:
 
     threads = in_threads(made, ends)
     with pytest.raises(UsageError, match="no node is called 'host7'; write two of host0, host1"):
-        job.lead(made[0], {}, 0, [], "tcp", 10.0, ("host0", "host7"))
+        job.lead(made[0], {}, [], "tcp", 10.0, ("host0", "host7"))
     made[0].close()
     for thread in threads:
         thread.join()
@@ -538,7 +537,7 @@ def test_the_facts_of_two_of_many_nodes_are_read_when_they_are_examined(
     monkeypatch.setattr("wirespeed.backends.facts", lambda machine: iter([Fact("speaks", "yes")]))
     made = worlds(3)
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 10.0)
     assert cluster.facts == ()
     cluster.examine((2, 0))
     assert {(fact.host, fact.value) for fact in cluster.facts if fact.name == "speaks"} == {
@@ -557,7 +556,7 @@ def test_what_carries_the_data_of_each_node_limits_it(
     monkeypatch.setattr(job_nodes, "node_facts", lambda address: facts(nics=(speed,)))
     made = worlds(3)
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 10.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 10.0)
     assert [(limit.node, limit.port, limit.devices) for limit in cluster.limits] == [
         (node, 1.25e9, ("eth0",)) for node in range(3)
     ]

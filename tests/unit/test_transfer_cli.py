@@ -141,16 +141,6 @@ def test_settings_of_a_line_are_options_of_the_run(capsys: pytest.CaptureFixture
     assert "already has samples 5" in capsys.readouterr().err
 
 
-def test_the_files_of_other_tools_are_run(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    (folder / "a.cfg").write_text("1 4 (G0->G0->G1)\n2 1 (G0->D0->G1) (G1->D1->G0)\n")
-    assert main(["transfer", "--from-transferbench", "a.cfg", *TWO, "-o", "a.json"]) == 0
-    assert [r.name for r in wirespeed.load("a.json").testcases] == ["line_1", "line_2"]
-    (folder / "a.csv").write_text("head\n0,bandwidth,0,1,default,device,device,write,ce,default,x\n")
-    assert main(["transfer", "--from-nvloom", "a.csv", *TWO]) == 0
-    assert main(["transfer", "--from-nvloom", "a.csv", "gpu0 -> gpu1", *TWO]) == 2
-    assert main(["transfer", *TWO]) == 2
-
-
 def test_testcases_are_listed_as_transfers(capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
     assert main(["list", "-t", "5", "host_to_device_bidirectional_memcpy_ce", "--as", "transfers", *TWO]) == 0
     golden("language/listed.toml", capsys.readouterr().out)

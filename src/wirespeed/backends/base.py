@@ -181,10 +181,6 @@ class Backend:
         """Counters that take too long for ``state``; read before the first testcase and at the end."""
         return ()
 
-    def energy(self) -> dict[str, float]:
-        """The energy that each device has taken since some time, in J: of those that count it."""
-        return {}
-
     def busy(self) -> dict[str, str]:
         """The devices in use by others: name -> phrase to be read after "is"."""
         return {}
@@ -309,10 +305,6 @@ class MixedBackend(Backend):
             measuring = stack.enter_context(self.measuring.prepare(measured, options))
             loads = tuple(map(_is_load, measurement.works))
             return MixedPrepared(measuring, loading, loads, stack.pop_all())
-
-    def energy(self) -> dict[str, float]:
-        """The energy of the devices of both backends."""
-        return self.loading.energy() | self.measuring.energy()
 
     def now(self) -> float:
         """The time of the measuring backend, in s."""

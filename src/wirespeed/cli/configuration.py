@@ -107,7 +107,7 @@ _OF_SERVICES = re.compile(
 OF_PROJECTS = frozenset({
     "all-cells", "block-counts", "blocks", "buffer", "bulk", "copies", "copy", "direction", "format",
     "huge-pages", "json", "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable",
-    "block-layout", "energy", "parallel-pairs",
+    "block-layout", "parallel-pairs",
     "precision", "prefix", "processes", "repeats", "rounds", "sample-peers", "samples", "seed", "share",
     "short", "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
     "verbose", "virtual-memory", "wait-idle", "while-computing", "within",
@@ -115,10 +115,10 @@ OF_PROJECTS = frozenset({
 #: Options that only the user may set, not a project's file.
 OF_USERS = frozenset({
     "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "env", "exclude-format", "expect",
-    "file", "fleet", "force", "from", "from-nvloom", "from-transferbench", "gates", "history", "host",
+    "file", "fleet", "force", "from", "gates", "history", "host",
     "host-memory", "ignore-busy", "least", "machine", "max-age", "nccl", "nics", "no-history", "no-measure",
     "no-save", "no-verify", "open", "output", "overrides", "pair", "quiet", "record", "root", "since",
-    "spares", "storage", "storage-size", "to", "tolerance", "topology",
+    "storage", "storage-size", "to", "tolerance", "topology",
 })
 # fmt: on
 #: Options of any command that can be set.

@@ -77,7 +77,7 @@ class _Parser(Parser):
     def error(self, message: str) -> NoReturn:
         dialect = self._dialect
         given = "".join(f"{argument} " for argument in self._arguments)
-        text = f"{dialect.start('usage')}ERROR: Invalid Arguments \n{given}{dialect.after_usage}\n\n"
+        text = f"{dialect.start()}ERROR: Invalid Arguments \n{given}{dialect.after_usage}\n\n"
         print(visible(f"{text}{self.format_help()}"), flush=True)
         print(visible(f"ERROR: {message}"), file=sys.stderr)
         self.exit(ExitCode.FAIL)
@@ -204,7 +204,7 @@ def _main(program: PeerProgram, name: str, argv: Sequence[str]) -> int:
     if options.version:
         print(dialect.start(), end="")
     elif options.help:
-        print(dialect.start("help"), end="")
+        print(dialect.start(), end="")
         arguments.print_help()
     elif options.list:
         several = options.processes > 1 or promised()[1] > 1
@@ -235,7 +235,7 @@ def _say(
         shown = text.render(Judged(known[0]), known[1], said) if known else text.error(said, options.dialect)
         print(shown, end="")
         return
-    started = nvbandwidth.header(*known) if known else dialect.start("usage") if own else ""
+    started = nvbandwidth.header(*known) if known else dialect.start() if own else ""
     print(visible(started), end="", flush=True)
     message = visible(str(error) if own else f"ERROR: {error}")
     print(message, file=sys.stdout if own and dialect.refuses_on_output else sys.stderr)

@@ -44,7 +44,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.machine is not None:
         spec, cluster = options.machine.removeprefix(_SIMULATED), None
         if spec != options.machine:
-            cluster = parse_cluster(spec, seed=options.seed, spares=options.spares, pair=options.pair)
+            cluster = parse_cluster(spec, seed=options.seed, pair=options.pair)
         if cluster is None:
             raise UsageError(
                 f"--machine {options.machine} is not several nodes: write e.g. simulated:dgx-a100-8x64, "
@@ -81,7 +81,6 @@ def parser(name: str) -> Parser:
         "--within TIME", "maximum time, such as 3min; rounds that do not fit are skipped",
         parse_duration, default=math.inf,
     )  # fmt: skip
-    arguments.add("--spares N", "the last N nodes are spares (default: 0)", int, default=0)
     arguments.add("--seed", "random seed of the choice of partners (default: 0)", int, default=0)
     arguments.add(
         "--topology FILE|measured",
@@ -137,13 +136,10 @@ def _of_job(
     expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
     try:
         over = "tcp" if _measures(options) else options.over
-        cluster = lead(world, blocks, options.spares, expected, over, options.timeout, options.pair)
+        cluster = lead(world, blocks, expected, over, options.timeout, options.pair)
         try:
-            nodes = len(cluster.nodes)
-            if nodes < 2:
+            if len(cluster.nodes) < 2:
                 raise UsageError(_SEVERAL)
-            if not 0 <= options.spares < nodes:
-                raise UsageError(f"of {nodes} nodes, 0 to {nodes - 1} can be spares, not {options.spares}")
             return _lead(cluster, describe(None), options, output, command)
         finally:
             with suppress(WirespeedError):  # they may have ended
@@ -164,7 +160,7 @@ def _lead(
     saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)
     began = timestamp()
     within = None if options.within == math.inf else options.within
-    own = {"seed": options.seed, "spares": options.spares, "within": within, "machine": options.machine}
+    own = {"seed": options.seed, "within": within, "machine": options.machine}
 
     def known(qualification: Qualification, interrupted: str) -> Document:
         seconds = math.fsum(each.seconds for each in qualification.rounds)

@@ -139,8 +139,6 @@ def parser_of_transfer(name: str) -> Parser:
     subject = arguments.add_argument_group(WHAT)
     subject.add("line TRANSFERS*", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
     subject.add("-f --file FILE.toml", "measurements of a file (wirespeed help transfers)")
-    subject.add("--from-transferbench FILE", "transfers of a file of TransferBench")
-    subject.add("--from-nvloom FILE", "transfers of a CSV file of nvloom")
     subject.add("--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
     subject.add_machine()
     subject.add_options(WHAT)
@@ -154,23 +152,13 @@ def parser_of_transfer(name: str) -> Parser:
 
 
 def _program(options: argparse.Namespace) -> Program:
-    """The transfers of the line, or of the file of another tool."""
-    from ..language import other_tools, toml_file
-    from ..language.syntax import contents
-    from ..worlds.launchers import launched
+    """The transfers of the line, or of the file."""
+    from ..language import toml_file
 
-    sources = (options.line, options.file, options.from_transferbench, options.from_nvloom)
-    if sum(map(bool, sources)) != 1:
-        raise UsageError(
-            "give transfers, such as 'gpu0 -> gpu1', or one file: -f, --from-transferbench or --from-nvloom"
-        )
+    if bool(options.line) == bool(options.file):
+        raise UsageError("give transfers, such as 'gpu0 -> gpu1', or a file with them: -f FILE.toml")
     if options.file:
         return toml_file.load(options.file)
-    if file := options.from_transferbench:
-        return other_tools.of_transferbench(contents(file), file)
-    if file := options.from_nvloom:
-        device = "rank" if options.processes > 1 or launched() else "gpu"
-        return other_tools.of_nvloom(contents(file), file, device)
     return toml_file.of_line(" ".join(options.line))
 
 

@@ -72,7 +72,6 @@ def cell_of(
     else:
         moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
     means = tuple(dict.fromkeys(first.means[i] for i in place.transfers)) if first.means else ()
-    joules = sorted(each.joules_per_byte for each in rounds if each.joules_per_byte is not None)
     by_links = by_transport(by_links, measurement, place, means)
     paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
     return Cell(
@@ -91,7 +90,6 @@ def cell_of(
         interval=None if use_mean else interval(middles, UNSEEN[kind_of(measurement, place)]),
         expect=place.expect,
         calls=_calls(rounds) if measurement.moves_lists and not place.reduce.is_time else None,
-        joules_per_byte=None if place.reduce.is_time or not joules else median(joules),
     )
 
 

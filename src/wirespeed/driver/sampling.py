@@ -22,14 +22,14 @@ from ..hardware.devices import is_host
 from ..hardware.limits import allowances, undisturbed
 from ..hardware.network import Network
 from ..measurement import Measurement, Place, Reduce, Sample, value_of
-from ..model import Executor, Memory, Operation, Role, Transfer
+from ..model import Executor, Memory, Role, Transfer
 from ..statistics import MAX_SAMPLES, SCATTER_SAMPLES, Rule, half_width, median, rounds_for, sample_interval
 from ..tables import Cell, Table
 from ..testcases.patterns import ALONE
 from ..units import many
 
-#: Maximum number of copies of a sample, unless it is fixed; and of one whose energy is measured.
-MAX_COPIES, MAX_ENERGY_COPIES = 2**16, 2**20
+#: Maximum number of copies of a sample, unless it is fixed.
+MAX_COPIES = 2**16
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,6 @@ class Taken:
         wrong: Number of wrong elements; None if nothing was counted.
         first: Time of the first call with a block list in s, which is not in the samples; None without one.
         calls: Times of single calls with a block list, in s.
-        joules_per_byte: Energy of the GPUs that take part, per counted byte, in J/B; None if not measured.
     """
 
     samples: tuple[Sample, ...]
@@ -54,38 +53,6 @@ class Taken:
     wrong: int | None = None
     first: float | None = None
     calls: tuple[float, ...] = ()
-    joules_per_byte: float | None = None
-
-
-#: Time for which a Measurement runs to measure its energy, in s: counters change some ten times a second.
-ENERGY_S = 1.0
-
-
-def joules_per_byte(
-    sample: Callable[[int], Sample],
-    energy: Callable[[], Mapping[str, float]],
-    measurement: Measurement,
-    taken: Taken,
-) -> float | None:
-    """The energy of the GPUs that take part in a Measurement, per counted byte of all transfers, in J/B.
-
-    None if no GPU that takes part counts its energy, or if the bytes do not say what it was taken for: of
-    latencies, next to a load, and of what is no transfer.
-    """
-    works, last = measurement.transfers, taken.samples[-1]
-    times = [place.reduce for place in measurement.places if not place.reduce.is_time]
-    if not times or len(works) < len(measurement.works) or measurement.uses_new_buffers:
-        return None
-    if any(t.role is Role.LOAD or t.operation is Operation.CHASE for t in works):
-        return None
-    ends = {device for t in works for device in (*(end.device for end in t.ends), t.executor.device)}
-    before = {device: joules for device, joules in energy().items() if device in ends}
-    if not before:
-        return None
-    copies = min(MAX_ENERGY_COPIES, max(1, math.ceil(ENERGY_S * taken.copies / max(last.wall, 1e-9))))
-    whole, after = sample(copies), energy()
-    joules = math.fsum(after[device] - start for device, start in before.items() if device in after)
-    return joules / math.fsum(n * t.counted for n, t in zip(whole.amounts, works, strict=True))
 
 
 #: A first call with a block list that takes this multiple of a sample shows that one call is a sample.

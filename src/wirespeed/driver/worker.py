@@ -39,7 +39,7 @@ from ..units import many
 from .jobs import Filled
 from .partial_result import PartialResult, cell_of, slow_rows
 from .run_plan import NO_TIME, TimeLimit, shrunk, smaller_buffers
-from .sampling import ENERGY_S, Taken, blocking, joules_per_byte, one_after_another, slowed, suspects, take
+from .sampling import Taken, blocking, one_after_another, slowed, suspects, take
 
 #: How long a cancelled call may take to return before the run is given up, in s.
 CANCEL_GRACE_S = 5.0
@@ -49,9 +49,6 @@ NO_CANCEL_GRACE_S = 0.1
 CANCEL_INTERVAL_S = 0.1
 #: Maximum number of pairs of a testcase that are measured again separately because they look low.
 MAX_REPEATED = 256
-
-#: The energy of a Measurement is not measured if less time than this is left, in s.
-ENERGY_LEFT_S = 3 * ENERGY_S
 
 T = TypeVar("T")
 
@@ -285,12 +282,9 @@ class Worker:
                 sample, measurement, rule, backend.now, backend.sample_seconds, verify, warm_up,
                 outcome.of(planned).samples,
             )  # fmt: skip
-            joules = None
-            if self.options.energy and not (self.limit and self.limit.left < ENERGY_LEFT_S):
-                joules = joules_per_byte(sample, backend.energy, measurement, taken)
         preparing = max(0.0, backend.now() - began - taken.seconds)
         elements = sum(wrong) if wrong else None
-        return replace(taken, preparing=preparing, wrong=elements, joules_per_byte=joules)
+        return replace(taken, preparing=preparing, wrong=elements)
 
     def _fill(self, planned: Measurement, measurement: Measurement, taken: Taken) -> None:
         """Turn the samples of a Measurement, and those of earlier rounds, into the cells that it fills."""

@@ -16,11 +16,11 @@ from ..units import many, parse_nics
 from ..version import __version__
 from . import scan, tried
 from .assumed_machine import machine_of, networked, other_models
-from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, TRANSFERBENCH
+from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE
 from .host_facts import NVIDIA_SMI
 from .log import KEPT_LINES, FoundLog, Tool
-from .memory import LIKWID_BENCH, MLC, STREAM
-from .messages import IMB, OSU, PERFTEST, UCX_PERFTEST
+from .memory import MLC, STREAM
+from .messages import IMB, OSU, PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
 from .placing import results
@@ -35,12 +35,11 @@ UNDERSTOOD = {
     "Intel MLC": MLC,
     "bandwidthTest": BANDWIDTH_TEST,
     "nvidia-smi topo -m and nvlink -s (facts)": NVIDIA_SMI,
-    "TransferBench": TRANSFERBENCH,
     "perftest (ib_write_bw, ib_read_lat, ...)": PERFTEST,
     "Intel MPI Benchmarks": IMB,
-    "ucx_perftest": UCX_PERFTEST,
-    "likwid-bench": LIKWID_BENCH,
 }
+#: What errors say about it.
+_THESE_ARE = f"logs of these tools are: {', '.join(UNDERSTOOD)}"
 #: Characters that browsers and chats put in place of a space, or between characters.
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
 #: Words of logs of AMD's GPUs.
@@ -96,8 +95,7 @@ def load_log(
     logs: list[FoundLog] = []
     for file in map(str, files):
         if not (found := _understood(file, content(file))):
-            names = ", ".join(UNDERSTOOD)
-            raise UsageError(f"{_name(file)} contains no output that is understood, which is: {names}")
+            raise UsageError(f"{_name(file)} contains no output that is understood; {_THESE_ARE}")
         logs += found
     return _document(files, logs, machine, nics)
 
@@ -120,10 +118,7 @@ def of_content(file: str, data: bytes, machine: str | None, error: NotARun) -> D
         return _document([file], logs, machine)
     if _JSON.match(data):
         raise error
-    raise NotARun(
-        f"{file} is neither a saved run nor a log with values of a known tool; "
-        "`wirespeed import LOG -o run.json` names the tools"
-    ) from error
+    raise NotARun(f"{file} is neither a saved run nor a log that is understood; {_THESE_ARE}") from error
 
 
 def is_log(path: Path) -> bool:
@@ -193,13 +188,20 @@ def _warning(log: FoundLog) -> str:
 
 
 def _understood(file: str, data: bytes) -> list[FoundLog]:
-    """The logs in the content of a file; empty if nothing is understood."""
+    """The logs in the content of a file; empty if it is the log of no known tool.
+
+    Raises:
+        UsageError: If it is broken, or a log without values.
+    """
     name = _name(file)
     content = _text(file, data)
     try:
-        logs = [log for log in _sections(content) if not log.is_empty]
+        found = _sections(content)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
+    logs = [log for log in found if not log.is_empty]
+    if found and not logs:
+        raise UsageError(f"{name} is a log of {found[0].tool} without values")
     for log in logs:
         log.file, log.of_other_vendor = name, bool(_OTHER_VENDOR.search(content))
     return logs

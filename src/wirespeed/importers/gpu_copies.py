@@ -1,11 +1,7 @@
-"""Logs of tools that copy to, from and between GPUs: bandwidthTest, p2pBandwidthLatencyTest, TransferBench.
+"""Logs of tools that copy to, from and between GPUs: bandwidthTest and p2pBandwidthLatencyTest.
 
 Formats and units of bandwidthTest: ``Samples/1_Utilities/bandwidthTest/bandwidthTest.cu`` of NVIDIA/cuda-
 samples. ``MB/s`` of older versions are MiB/s; copies within a GPU count what is read and what is written.
-
-Formats of TransferBench: ``src/TransferBench.cpp`` of ROCm/TransferBench up to 1.52; newer versions draw
-boxes around the same columns. ``GB/s`` are 1e9 B/s, and count each byte once. The transfers of tests are
-read, and the matrix of the preset ``p2p``.
 """
 
 from __future__ import annotations
@@ -14,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from ..hardware.facts import Fact
 from ..measurement import Unit
 from ..units import GB, MIB, many
 from . import scan
@@ -216,6 +213,8 @@ _BANDWIDTH = re.compile(
     r"(Uni|Bi)directional P2P=(Enabled|Disabled) Bandwidth(?: \(P2P (Writes|Reads)\))? Matrix \(GB/s\)"
 )
 _LATENCY = re.compile(r"P2P=(Enabled|Disabled) Latency(?: \(P2P (Writes|Reads)\))? Matrix \(us\)")
+#: Reading of a GPU that cannot access the memory of others: which.
+_NO_ACCESS = "no peer access to"
 _CONNECTIVITY = "P2P Connectivity Matrix"
 #: The last line, which a log with the matrix of connectivity should have: other logs are excerpts.
 _CLOSING = "NOTE: The CUDA Samples are not meant"
@@ -260,11 +259,17 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
         elif line.startswith("D\\D"):
             columns, rows, end = scan.grid(lines, at - 1)
             refused |= {
-                (i, j) for i, (_, row) in enumerate(rows) for j, value in enumerate(row) if value == 0
+                (i, j)
+                for i, (_, row) in enumerate(rows)
+                for j, value in enumerate(row)
+                if value == 0 and i != j
             }
             at = max(end, at)
         else:
             log.other(line, _KNOWN_P2P)
+    for i in sorted({i for i, _ in refused}):
+        lacking = ", ".join(f"gpu{j}" for j in sorted(j for a, j in refused if a == i))
+        log.facts.append(Fact(_NO_ACCESS, scan.text(lacking), device=f"gpu{i}"))
     if not log.tables:
         log.doubt("it has no values")
     elif any(line.startswith(_CONNECTIVITY) for line in lines) and not any(
@@ -332,139 +337,3 @@ def _kept(name: str, title: str, values: _Values, unit: Unit) -> FoundTable:
 
 #: How these logs are read.
 P2P_SAMPLE = Tool(_START_P2P, each(_run_of_p2p, runs, _BEGIN_P2P))
-
-
-_BAR = r"\s*[|│]\s*"
-_CELLS = (
-    rf"(Executor: \w{{3}} \d+|Transfer \d+|Aggregate \(CPU\)){_BAR}([\d.]+) GB/s{_BAR}([\d.]+) ms"
-    rf"{_BAR}(\d{{1,18}}) bytes([\s│|].*)?$"
-)
-_ROW_TRANSFERBENCH = re.compile(rf"[\s│|]*{_CELLS}")
-_CUT_TRANSFERBENCH = re.compile(r"[\s│|]*(Executor: |Transfer \d|Aggregate \(CPU\)).*[|│]")
-_TEST = re.compile(r"\s*Test (\d{1,6}):")
-_MATRIX = re.compile(
-    r"\s*(Uni|Bi)directional copy peak bandwidth GB/s \[(Local|Remote) read / (?:Local|Remote) write\] "
-    r"\(GPU-Executor: (GFX|DMA)\)"
-)
-_HEAD_TRANSFERBENCH = re.compile(r"\s*SRC(?:\+EXE)?\\(?:EXE\+)?DST((\s+[CG]PU \d+)+)\s*$")
-_OF_MATRIX = re.compile(r"\s*([CG]PU) (\d{1,4})\s*(->|<-|<->|min|max|sd)((\s+(N/A|[\d.]+(e[-+]\d+)?))*)\s*$")
-_BYTES_TRANSFERBENCH = re.compile(r"\s*Bytes Per Direction[ ,](\d{1,18})")
-_VERSION = re.compile(r"\s*TransferBench [vV]([\w.]+)")
-#: Lines with which a log of this tool begins; a bar before a row is that of a launcher.
-_START = re.compile(rf"{_VERSION.pattern}|{_MATRIX.pattern}|{_CELLS}")
-_KNOWN = re.compile(
-    r"$|=+|-[-┬┼┴]+|[─┌└├].*|\[\w[\w -]*\]$|[A-Z0-9_]+ += |Averages|CPU->CPU|\.+$|## |[$#] |"
-    r"Iter \d|StandardDev|\[WARN|<"
-)
-_FAILED = re.compile(r"\[ERROR\]")
-#: Executor of the preset -> engine in the names of testcases.
-_ENGINES = {"GFX": "sm", "DMA": "ce"}
-_TOOL = "TransferBench"
-
-
-def _run(lines: Sequence[str]) -> FoundLog:
-    log = FoundLog(_TOOL, lines=len(lines), partial=True)
-    test, size = "", 0
-    tests: dict[str, dict[str, tuple[float | None, float | None]]] = {}
-    matrix: re.Match[str] | None = None
-    columns: list[str] = []
-    rows: dict[tuple[str, str], list[float | None]] = {}
-    for line in lines:
-        if match := _ROW_TRANSFERBENCH.match(line):
-            _add(tests.setdefault(test, {}), match)
-        elif match := _VERSION.match(line):
-            log.version = scan.text(f"v{match[1]}")
-        elif match := _TEST.match(line):
-            again = sum(name.partition(" ")[0] == match[1] for name in tests)
-            test = f"{match[1]} again, {again}" if again else match[1]
-        elif match := _BYTES_TRANSFERBENCH.match(line):
-            size = int(match[1])
-        elif match := _MATRIX.match(line):
-            log.tables += _matrix(log, matrix, columns, rows, size)
-            matrix, columns, rows = match, [], {}
-        elif matrix and (match := _HEAD_TRANSFERBENCH.match(line)):
-            columns = re.findall(r"[CG]PU \d+", match[1])
-        elif matrix and columns and (match := _OF_MATRIX.match(line)):
-            values = scan.numbers(match[4]) or []
-            if len(values) < len(columns):
-                log.doubt(f"a row is cut: {line.strip()}")
-            else:
-                rows[f"{match[1]} {match[2]}", match[3]] = values
-        elif _CUT_TRANSFERBENCH.match(line) or (matrix and re.match(r"\s*[CG]PU \d+\s*(->|<-)", line)):
-            log.doubt(f"a row is cut: {line.strip()}")
-        elif _FAILED.match(line.strip()):
-            log.failures.append(scan.text(line))
-        else:
-            log.other(line.strip(), _KNOWN)
-    log.tables += _matrix(log, matrix, columns, rows, size)
-    for name, found in tests.items():
-        log.tables.append(_transfers(name, found))
-        if not any(label.startswith("Aggregate") for label in found):
-            log.doubt(f"test {name} lacks its line 'Aggregate (CPU)'".replace("  ", " "))
-    if not (log.tables or log.failures):
-        log.doubt("it has no transfers; of the presets, p2p is read: run TransferBench p2p")
-    return log
-
-
-def _add(found: dict[str, tuple[float | None, float | None]], match: re.Match[str]) -> None:
-    """Note the rates of an executor, a transfer, or all of a test; of an executor also their sum."""
-    label = scan.text(match[1])
-    about = scan.text(match[5] or "").strip("│| ")
-    if label.startswith("Transfer") and about:
-        label = f"{label}: {about}"
-    summed = re.match(r"([\d.]+) +GB/s \(sum\)", about)
-    found[label] = scan.in_base(match[2], float(GB)), scan.in_base(summed[1], float(GB)) if summed else None
-
-
-def _transfers(test: str, found: dict[str, tuple[float | None, float | None]]) -> FoundTable:
-    """The table of the transfers of a test."""
-    name = f"{_TOOL} test {test}".removesuffix(" test ")
-    return FoundTable(
-        name, tuple(found.values()), tuple(found), ("rate", "sum of its transfers"), ("transfer", "value"),
-        Unit.RATE, "", name, why_not="no testcase has these transfers",
-    )  # fmt: skip
-
-
-def _matrix(
-    log: FoundLog, match: re.Match[str] | None, columns: Sequence[str],
-    rows: dict[tuple[str, str], list[float | None]], size: int,
-) -> Iterator[FoundTable]:  # fmt: skip
-    """Yield the tables of a matrix of the preset: copies between GPUs, and the others."""
-    if match is None:
-        return
-    if not rows:
-        log.doubt(f"it has no values of {match[0].strip()}")
-        return
-    both, remote, engine = match[1] == "Bi", match[2] == "Remote", _ENGINES[match[3]]
-    gpus = [name for name in columns if name.startswith("GPU")]
-    short = [name for name in columns if (name, "->") not in rows]
-    if short:
-        log.doubt(f"it has no row of {', '.join(short[:8])}")
-    title = scan.text(match[0].strip())
-    scaled = ((at, scan.scaled(values, float(GB))) for at, values in rows.items())
-    rates = {at: dict(zip(columns, values, strict=False)) for at, values in scaled}
-    taken: set[tuple[str, str]] = set()
-    if not both and len(gpus) > 1 and not {*gpus} & {*short}:
-        pairs = tuple(  # if the destination executes, it is the row of a testcase that reads
-            tuple(None if a == b else rates[b, "->"][a] if remote else rates[a, "->"][b] for b in gpus)
-            for a in gpus
-        )
-        names = tuple(f"gpu{i}" for i in range(len(gpus)))
-        taken = {(a, b) for a in gpus for b in gpus if a != b}
-        if any(value is not None for row in pairs for value in row):
-            yield FoundTable(
-                f"device_to_device_memcpy_{'read' if remote else 'write'}_{engine}", pairs, names, names,
-                ("GPU", "GPU"), Unit.RATE, "", title, size,
-            )  # fmt: skip
-    labels = tuple(f"{name} {arrow}" for name, arrow in rows)
-    rest = tuple(
-        tuple(None if (name, column) in taken and arrow == "->" else rate for column, rate in own.items())
-        for (name, arrow), own in rates.items()
-    )
-    kind = f"{_TOOL} p2p {match[1].lower()}directional {match[3]}"
-    yield FoundTable(kind, rest, labels, tuple(columns), ("source", "destination"), Unit.RATE,
-                     "", title, size, "no testcase has this executor or both directions")  # fmt: skip
-
-
-#: How these logs are read.
-TRANSFERBENCH = Tool(_START, each(_run, runs, _VERSION))

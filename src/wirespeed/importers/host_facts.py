@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 
-from ..backends.nccl.channel import MOST_TRANSPORTS, VIA, matters
+from ..backends.nccl.channel import MOST_TRANSPORTS, matters, ways
 from ..data import of_nics, of_platform
 from ..hardware.facts import OFF, ON, Fact, Known
 from ..units import GB, many
@@ -17,8 +17,8 @@ from .log import FoundLog, FoundNics, Tool
 #: A variable that NCCL obeys: numbers end in a full stop, texts do not. Source: ncclLoadParam and ncclGetEnv.
 _SETTING = re.compile(r"(NCCL_\w{1,60}) set by environment to (.{0,200}?)\.?$")
 _NET = "NET"
-#: The end of a way over the network whose data does not pass host memory.
-_DIRECT = "GDRDMA"
+#: Maximum number of characters of the name of a transport.
+_LONGEST_NAME = 60
 #: Maximum number of hosts, and of settings of each, that are noted.
 _MOST_HOSTS, _MOST_SETTINGS = 4096, 100
 
@@ -38,7 +38,7 @@ _NET_OF_NICS = re.compile(r"\+ NET\[(\d{1,5}(?:\.\d{1,3})?)\] - NET/([\w-]{1,16}
 _PLATFORM = re.compile(r"NET/OFI Running on (\S{1,40}) platform")
 _EFA = re.compile(r"NET/OFI Selected [Pp]rovider is efa\b(?:.*\(found (\d{1,4}) nics\))?")
 #: The network that NCCL uses in the end.
-_NETWORK = re.compile(r"Using network (\w+)")
+_NETWORK = re.compile(r"Using network (\S.{0,60}?)\s*$")
 _MBIT = 1e6 / 8
 #: Maximum number of NICs that a host may have.
 _MOST_NICS = 256
@@ -87,12 +87,11 @@ class NcclLines:
         """Note a setting or a transport of a host."""
         if host not in self._ways and len(self._ways) >= _MOST_HOSTS:
             return
-        ways, settings = self._ways[host], self._settings[host]
+        found, settings = self._ways[host], self._settings[host]
         if (match := _SETTING.search(message)) and matters(match[1]) and len(settings) < _MOST_SETTINGS:
             settings[match[1]] = match[2].strip()
-        elif match := VIA.search(message):
-            parts = match[1].rstrip(",").split("/")
-            ways["/".join(parts[:2])[:40], _DIRECT in parts] += 1
+        else:
+            found.update((name[:_LONGEST_NAME], direct) for name, direct in ways(message))
 
     def facts(self, hosts: Collection[str]) -> tuple[Fact, ...]:
         """Return the facts of each host; the name of the first is empty.
@@ -121,6 +120,8 @@ class NcclLines:
             name = network.most_common(1)[0][0]
             yield Fact(Known.NCCL_NETWORK, name)
             yield Fact(Known.NCCL_GDR, ON if (name, True) in self._ways[host] else OFF)
+        elif several and len(self._networks) == 1:  # an excerpt may lack the channels
+            yield Fact(Known.NCCL_NETWORK, f"{_NET}/{scan.text(*self._networks)}")
 
     def found(self, model: str) -> FoundNics | None:
         """What the NICs of a host can do; None if the log names no NIC that NCCL uses.

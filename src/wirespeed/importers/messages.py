@@ -1,10 +1,9 @@
-"""Logs of tests of messages: perftest, ucx_perftest, the Intel MPI Benchmarks and the OSU micro-benchmarks.
+"""Logs of tests of messages: perftest, the Intel MPI Benchmarks and the OSU micro-benchmarks.
 
 Formats and units: ``src/perftest_parameters.h`` and ``.c`` of linux-rdma/perftest (``ib_write_bw``,
 ``ib_read_lat`` and others), where ``MB/sec`` are MiB/s, as newer versions say, and ``Gb/sec`` are 1e9 bit/s;
-``src/tools/perf/perftest_run.c`` of openucx/ucx, where ``MB/s`` are MiB/s; ``src_c/IMB_output.c`` of
-intel/mpi-benchmarks. ``Mbytes/sec`` of IMB-MPI1 are MB/s since IMB 2018 and MiB/s before; each row says
-which, because its rate follows from its size and time, or its messages.
+``src_c/IMB_output.c`` of intel/mpi-benchmarks. ``Mbytes/sec`` of IMB-MPI1 are MB/s since IMB 2018 and MiB/s
+before; each row says which, because its rate follows from its size and time, or its messages.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ..measurement import Unit
 from ..results.imported_limits import ONE_NIC, ONE_NIC_BOTH_WAYS
 from ..testcases.base import BANDWIDTH, LATENCY, RATE
-from ..units import GB, MB, MIB, format_size, many
+from ..units import GB, MB, MIB, many
 from . import scan
 from .log import Columns, FoundLog, FoundTable, Tool, curve, each, parts, runs
 
@@ -125,119 +124,6 @@ def _tables(title: str, found: Columns) -> Iterator[FoundTable]:
 
 #: How these logs are read.
 PERFTEST = Tool(_START, each(_run_of_perftest, parts, _START, _ROW))
-
-
-_HEAD_UCX = re.compile(r"\s*\|\s+\|(\s+\|)? +(latency|overhead) \(usec\) +\| +bandwidth \(MB/s\)")
-#: Lines with which a log of this tool begins; the last line of newer versions is enough.
-_START_UCX = re.compile(rf"{_HEAD_UCX.pattern}|\s*\| API: +\S|\s*Final: +\d+( +[\d.]+){{5,7}}\s*$")
-#: What a client or a server prints about the test, between the bars of a box.
-_ABOUT = re.compile(
-    r"\s*\| (API|Test|Data layout|Send memory|Recv memory|Message size|Window size): +([^|]*)\|"
-)
-#: The stages of newer versions: a line of progress, and the last one.
-_STAGE = re.compile(r"\s*(\[thread \d+\]|Final:)(.*)")
-_PERCENTILE = re.compile(r"\| +# iterations +\| +(\S+) +\|")
-_NAME = re.compile(r"=+ (\w+) =+$")
-#: Columns: iterations, a time three times, and two rates each of bytes and messages.
-_COLUMNS = 8
-_KNOWN_UCX = re.compile(r"[+|]|$|Waiting for|Accepted connection|[+$#] |\[[\d.]+\] \[|=+")
-_UCX_ERROR = re.compile(r".*UCX +(ERROR|FATAL) ")
-#: A whole number of messages per second above this determines their size.
-_PRECISE = 1000
-_WHY_UCX = "no testcase measures UCX"
-_TOOL_UCX = "ucx_perftest"
-
-
-def _read_of_ucx(lines: Sequence[str]) -> Iterator[FoundLog]:
-    """Yield the runs of the tool that some lines contain: a heading, or a new result, begins one."""
-    start = last = 0
-    for i, line in enumerate(lines):
-        again = _STAGE.match(line) and "Final" in lines[last]
-        if last and (_HEAD_UCX.match(line) or _NAME.match(line.strip()) or again):
-            yield _run_of_ucx(lines[start:i])
-            start, last = i, 0
-        if _result(line):
-            last = i
-    yield _run_of_ucx(lines[start:])
-
-
-def _result(line: str) -> list[float | None] | None:
-    """The numbers of a result; None if the line is none."""
-    match = _STAGE.match(line)
-    values = scan.numbers(match[2] if match else line)
-    return values if values and (match or len(values) == len(line.split()) == _COLUMNS) else None
-
-
-def _run_of_ucx(lines: Sequence[str]) -> FoundLog:
-    log = FoundLog(_TOOL_UCX, lines=len(lines), partial=True)
-    about: dict[str, str] = {}
-    kind, percentile, staged, final = "", "typical", False, False
-    values: list[float | None] = []
-    for line in lines:
-        if match := _HEAD_UCX.match(line):
-            kind, staged = match[2], bool(match[1])
-        elif match := _ABOUT.match(line):
-            about[match[1]] = scan.text(match[2])
-        elif match := _NAME.match(line.strip()):
-            about.setdefault("Test", scan.text(match[1]))
-        elif (row := _result(line)) is not None:
-            if len(row) < _COLUMNS:
-                log.doubt(f"a row is cut: {line.strip()}")
-                continue
-            values, final = row, final or "Final:" in line
-        elif _UCX_ERROR.match(line):
-            log.failures.append(scan.text(line.partition("UCX")[2]))
-        else:
-            if match := _PERCENTILE.search(line):
-                percentile = scan.text(match[1])
-            log.other(line.strip(), _KNOWN_UCX)
-    if not values:
-        if kind:
-            log.doubt("it has no results")
-        return log
-    if staged and not final:
-        log.doubt("it has no line 'Final:'; the values are those of the last line of progress")
-    log.tables += _tables_of_ucx(about, kind or "overhead", percentile, values)
-    told = [
-        f"{name.lower()}: {value}" for name, value in about.items() if name in ("Send memory", "Recv memory")
-    ]
-    if told:
-        log.notes.append(", ".join(told))
-    return log
-
-
-def _tables_of_ucx(
-    about: dict[str, str], kind: str, percentile: str, values: Sequence[float | None]
-) -> Iterator[FoundTable]:
-    """Yield the tables of times, of rates and of messages: the averages of all iterations."""
-    name = f"{_TOOL_UCX} {about.get('Test', '')}".strip()
-    size = scan.size_of(scan.in_base(about.get("Message size"))) or _by_rates(values[5], values[7])
-    label = format_size(size) if size else "size not in the log"
-    positions = (float(size),) if size else ()
-    averages = ("average of the last window", "average")
-    times = (values[1] or None, *values[2:4])  # 0.000 in versions without a percentile
-    for key, labels, row, unit, scale in (
-        (kind, (percentile, *averages), times, Unit.TIME, _MICRO),
-        ("bandwidth", averages, values[4:6], Unit.RATE, float(MIB)),
-        ("rate", averages, values[6:8], Unit.FREQUENCY, 1.0),
-    ):
-        yield FoundTable(
-            name, tuple(zip(scan.scaled(row, scale), strict=True)), labels, (label,), ("value", "message"),
-            unit, key, f"{name} {key}", size, _WHY_UCX, positions,
-        )  # fmt: skip
-
-
-def _by_rates(rate: float | None, messages: float | None) -> int:
-    """The size of a message, in bytes, if it is a power of two; 0 if the rates are too coarse to tell."""
-    if not rate or not messages or messages < _PRECISE:
-        return 0
-    size = rate * MIB / messages
-    nearest = 2 ** max(round(math.log2(size)), 0)
-    return nearest if abs(size / nearest - 1) < 1 / _PRECISE else 0
-
-
-#: How these logs are read.
-UCX_PERFTEST = Tool(_START_UCX, _read_of_ucx)
 
 
 _BLOCK = re.compile(r"\s*#\s*Benchmarking (\S+)")

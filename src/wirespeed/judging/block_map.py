@@ -370,7 +370,4 @@ def _points(shown: Mapping[ListValue, Mapping[Method, Table]], alone: float | No
             single = {method: cell.calls for method, cell in cells.items() if cell.calls is not None}
             slowdown = {method: alone / rate for method, rate in beside.items() if alone}
             yield Point(int(block), int(blocks), best, rates, cells[best].limit, times, single,
-                        computation_slowdown=slowdown, joules_per_byte={
-                            method: joules for method, cell in cells.items()
-                            if (joules := cell.joules_per_byte) is not None
-                        }, lists=lists)  # fmt: skip
+                        computation_slowdown=slowdown, lists=lists)  # fmt: skip

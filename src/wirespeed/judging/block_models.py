@@ -41,7 +41,6 @@ class Point:
         slowdown: By how much each method takes longer than without the computation; for lists that move at
             the same time, than the slowest one of them separately. Absent where that was not measured.
         computation_slowdown: By how much the computation takes longer while the lists move.
-        joules_per_byte: Energy of the GPUs that take part, per byte, in J/B.
         lists: Number of lists that move at the same time; the rates count the bytes of all.
     """
 
@@ -54,7 +53,6 @@ class Point:
     calls: Mapping[Method, Calls] = field(default_factory=dict)
     slowdown: Mapping[Method, float] = field(default_factory=dict)
     computation_slowdown: Mapping[Method, float] = field(default_factory=dict)
-    joules_per_byte: Mapping[Method, float] = field(default_factory=dict)
     lists: int = 1
 
     @property

@@ -241,6 +241,10 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     left = [*_slow(document, slow - done), *_slow_paths(document)]
     slow_paths = len(left) - len(slow - done)
     possible = []
+    # Collectives of which no value is judged may be slow: what facts say of NCCL is all that is known.
+    unjudged = any(result.collective for result in document.testcases) and not any(
+        judgement.verdict.is_judged for judgement in check.judgements
+    )
     explained: set[int] = set()
     for cause in CAUSES:
         for sign in cause.signs(document.machine, facts) if document.facts else ():
@@ -248,7 +252,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
             weight = sign.weight or cause.weight
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
-            elif cells or weight is not Weight.CONDITION:
+            elif cells or weight is not Weight.CONDITION or (unjudged and cause.collectives):
                 commands = _commands(document.machine, sign.at or sign.device, cause)
                 possible.append(
                     Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -140,18 +140,6 @@ def loads(text: str, name: str = "", *, judged: bool = True) -> Program:
                 raise UsageError(f"{where}: the table {layout.key!r} of {key!r} {why}")
         cases.append(section.testcase(definitions))
     return Program(tuple(cases), text, tuple(reader.lines))
-
-
-def program_of(source: Source, tests: Sequence[tuple[str, Sequence[str]]]) -> Program:
-    """The program of transfers in the language, each group of them with its name.
-
-    Raises:
-        UsageError: If there is none.
-    """
-    if not tests:
-        raise source.error("there is no transfer", 0)
-    texts = ["\n".join(section("measurement", name=name, transfers=[*texts])) for name, texts in tests]
-    return loads("\n\n".join(texts) + "\n", f"{source.name or 'the file'} in the language")
 
 
 def _invalid(layout: Layout) -> str:

@@ -91,8 +91,8 @@ class JobNodes:
 
 
 def introduce(
-    crew: Crew, secret: bytes, probe: TcpProbe, blocks: Mapping[str, str], spares: int,
-    expected: Sequence[str], patience: float, pair: Sequence[str] = (),
+    crew: Crew, secret: bytes, probe: TcpProbe, blocks: Mapping[str, str], expected: Sequence[str],
+    patience: float, pair: Sequence[str] = (),
 ) -> JobNodes:  # fmt: skip
     """Ask all processes where they listen and what their nodes are; on rank 0.
 
@@ -101,7 +101,6 @@ def introduce(
         secret: What connections between them begin with.
         probe: Rank 0's end of connections.
         blocks: Host -> its block.
-        spares: Number of nodes at the end that are spares.
         expected: The hosts of the job by its scheduler, to name those from which no process came; empty if
             unknown.
         patience: Maximum time, in s.
@@ -129,12 +128,7 @@ def introduce(
     absent = {} if pair else _absent(world, expected)
     names = [*hosts, *absent]
     return JobNodes(
-        tuple(
-            QualifiedNode(
-                name, blocks.get(name, ""), spare=i >= len(names) - spares, missing=absent.get(name, "")
-            )
-            for i, name in enumerate(names)
-        ),
+        tuple(QualifiedNode(name, blocks.get(name, ""), missing=absent.get(name, "")) for name in names),
         tuple(hosts.get(name, ()) for name in names),
         ports,
         frozenset(i for i, name in enumerate(names) if name in facts and facts[name].gpus),

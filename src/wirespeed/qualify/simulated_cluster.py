@@ -66,7 +66,6 @@ class SimulatedCluster:
         seed: Seed of the noise.
         model, machine: Model of the GPUs, and name of the simulated machine that each node is.
         has_gpus: Whether the nodes have a GPU for each rail; else their host memory is measured.
-        spares: Number of nodes at the end that are spares.
         nic: The NIC of each rail.
         causes: Faults that the facts of a node show.
 
@@ -82,7 +81,6 @@ class SimulatedCluster:
     transient: float = 0.0
     seed: int = 0
     model: str = ""
-    spares: int = 0
     spines: int = 4
     names: tuple[str, ...] = ()
     blocks_of: tuple[str, ...] = ()
@@ -109,7 +107,7 @@ class SimulatedCluster:
         self.blocks = np.array([number[name] for name in blocks_of])
         self.nodes = tuple(
             QualifiedNode(
-                names[i], blocks_of[i], self.model, self.rails, i >= self.count - self.spares,
+                names[i], blocks_of[i], self.model, self.rails,
                 "does not answer" if i in self.missing else "",
             )
             for i in range(self.count)
@@ -289,23 +287,20 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 _CLUSTERS = {"dgx-spark-2": ("dgx-spark", 2, "23 GB/s", SPARK)}
 
 
-def parse_cluster(
-    spec: str, *, seed: int = 0, spares: int = 0, pair: Sequence[str] = ()
-) -> SimulatedCluster | None:
+def parse_cluster(spec: str, *, seed: int = 0, pair: Sequence[str] = ()) -> SimulatedCluster | None:
     """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
 
     Args:
         spec: Name of a machine and number of nodes, or a file that ends in ``.toml`` (`ClusterFile`); then
             faults.
         seed: Seed of the noise.
-        spares: Number of nodes at the end that are spares.
         pair: Names of the only two nodes to measure; empty for all.
 
     Raises:
         MachineError: If there is no such machine, file, fault or place.
         UsageError: If there is no such pair.
     """
-    cluster = _parsed(spec, seed, spares)
+    cluster = _parsed(spec, seed)
     return _only(cluster, pair) if cluster and pair else cluster
 
 
@@ -331,23 +326,21 @@ def _only(cluster: SimulatedCluster, pair: Sequence[str]) -> SimulatedCluster:
         if cause.node in (*kept, -1)
     ]
     return replace(
-        cluster, count=2, names=tuple(names[i] for i in kept), spares=0, faults=tuple(faults),
+        cluster, count=2, names=tuple(names[i] for i in kept), faults=tuple(faults),
         blocks_of=tuple(cluster.nodes[i].block for i in kept), causes=tuple(causes),
         missing=frozenset(kept.index(i) for i in kept if i in cluster.missing),
     )  # fmt: skip
 
 
-def _parsed(spec: str, seed: int, spares: int) -> SimulatedCluster | None:
+def _parsed(spec: str, seed: int) -> SimulatedCluster | None:
     from ..backends.simulated.machines import MACHINES
 
     name, *suffixes = spec.split("+")
     if name.endswith(".toml"):
-        return _cluster_of(_read(name), suffixes, seed, spares)
+        return _cluster_of(_read(name), suffixes, seed)
     if name in _CLUSTERS:
         machine, count, rate, nic = _CLUSTERS[name]
-        return _cluster(
-            ClusterFile(machine, {}, rate=rate), {"": node_names(count)}, suffixes, seed, spares, nic
-        )
+        return _cluster(ClusterFile(machine, {}, rate=rate), {"": node_names(count)}, suffixes, seed, nic)
     match = re.fullmatch(r"(.+)x(\d{1,5})", name)
     if match is None or match[1] not in MACHINES:
         return None
@@ -356,7 +349,7 @@ def _parsed(spec: str, seed: int, spares: int) -> SimulatedCluster | None:
     size = _BLOCK if count > 128 else _SMALL_BLOCK
     nodes, blocks = node_names(count), block_names(count, size)
     leaves = {block: nodes[i * size : (i + 1) * size] for i, block in enumerate(dict.fromkeys(blocks))}
-    return _cluster(ClusterFile(match[1], {}), leaves, suffixes, seed, spares)
+    return _cluster(ClusterFile(match[1], {}), leaves, suffixes, seed)
 
 
 def _check_count(count: int) -> None:
@@ -377,17 +370,17 @@ def _read(name: str) -> ClusterFile:
         raise MachineError(f"{name} does not describe a cluster: {error}") from None
 
 
-def _cluster_of(file: ClusterFile, suffixes: Sequence[str], seed: int, spares: int) -> SimulatedCluster:
+def _cluster_of(file: ClusterFile, suffixes: Sequence[str], seed: int) -> SimulatedCluster:
     leaves = {block: tuple(hosts_of(hosts)) for block, hosts in file.leaves.items()}
     names = [name for nodes in leaves.values() for name in nodes]
     _check_count(len(names))
     if twice := next((name for name, times in Counter(names).items() if times > 1), None):
         raise MachineError(f"two leaf switches have the node {twice}")
-    return _cluster(file, leaves, [*file.faults, *suffixes], seed, spares)
+    return _cluster(file, leaves, [*file.faults, *suffixes], seed)
 
 
 def _cluster(
-    file: ClusterFile, leaves: Mapping[str, Sequence[str]], suffixes: Sequence[str], seed: int, spares: int,
+    file: ClusterFile, leaves: Mapping[str, Sequence[str]], suffixes: Sequence[str], seed: int,
     nic: NicModel = ONE_ENDPOINT,
 ) -> SimulatedCluster:  # fmt: skip
     """The cluster of leaf switches and their nodes, with faults."""
@@ -402,8 +395,6 @@ def _cluster(
     for what, number, most in (("rails", rails, _MOST_RAILS), ("spine switches", file.spines, _MOST_SPINES)):
         if not 1 <= number <= most:
             raise MachineError(f"a simulated cluster has 1 to {most} {what}, not {number}")
-    if not 0 <= spares < len(names):
-        raise MachineError(f"of {len(names)} nodes, 0 to {len(names) - 1} can be spares, not {spares}")
     faults, causes, missing, noise = [], [], set(), parse_fraction(file.noise)
     for text in suffixes:
         if text.startswith("noise="):
@@ -423,7 +414,7 @@ def _cluster(
     return SimulatedCluster(
         len(names), rails=rails, peak=peak, noise=noise, faults=tuple(faults),
         missing=frozenset(missing), seed=seed, model=machine.gpus[0].model if machine.gpus else "",
-        spares=spares, spines=file.spines, names=names,
+        spines=file.spines, names=names,
         blocks_of=tuple(block for block, nodes in leaves.items() for _ in nodes), machine=file.machine,
         has_gpus=bool(machine.gpus), nic=nic, causes=tuple(causes),
     )  # fmt: skip

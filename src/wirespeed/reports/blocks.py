@@ -163,7 +163,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                 "points": [
                     picked(
                         point, "direction path block blocks best rates limit submission_s calls p50_s p99_s "
-                        "first_s slowdown computation_slowdown joules_per_byte",
+                        "first_s slowdown computation_slowdown",
                         direction=path.direction, path=path.path, submission_s=point.submissions,
                         calls={method: calls.n for method, calls in point.calls.items()},
                         p50_s={method: calls.p50 for method, calls in point.calls.items()},

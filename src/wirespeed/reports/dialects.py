@@ -1,4 +1,4 @@
-"""What distinguishes the outputs of nvbandwidth's versions since 0.4, and of its relative sailbandwidth."""
+"""What distinguishes the outputs of four versions of nvbandwidth, and of its relative sailbandwidth."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..units import MIB
 from ..version import __version__
 from .style import DialectName
 
-#: nvbandwidth's closing note, since 0.6.
+#: nvbandwidth's closing note, after 0.4.
 NOTICE = (
     "NOTE: The reported results may not reflect the full capabilities of the platform.\n"
     "Performance can vary with software drivers, hardware clocks, and system topology.\n\n"
@@ -39,18 +39,14 @@ class Dialect:
         testcases: Version of nvbandwidth whose list of testcases it has.
         exact: Whether samples, ranges and the parts of bidirectional testcases have nvbandwidth's form, and
             unknown testcases do not change the exit code.
-        variation: Whether it prints coefficients of variation, and of what: of the values of a table, or of
-            the samples.
+        variation: Whether it prints coefficients of variation of the samples.
         cuda_names: Whether CUDA versions are ``13.2 (13020)``.
-        starts: What begins with the version of the program: outputs of ``run``, ``list``, ``help`` and
-            ``usage``.
         listed_apart: Whether an empty line follows each testcase in the list.
-        note_first: Whether the note on small buffers precedes even the version.
         default_mebibytes: Default size of a buffer.
         smaller: The note on smaller buffers.
         opening, closing: Notes before the versions of libraries, and at the end.
-        names: What the lines of devices have: the model only; the PCI bus ID too; a line with the host before
-            them; the PCI function too, and lines of the NVLink fabric of processes.
+        names: What the lines of devices have: the model only; the PCI bus ID too, and a line with the host
+            before them; the PCI function too, and lines of the NVLink fabric of processes.
         waived: Line of a testcase that cannot be measured, with ``{name}`` and ``{reason}``.
         parts: Suffix of the name of a bidirectional testcase between GPUs -> the only table that it has;
             empty if it has all of them.
@@ -72,16 +68,14 @@ class Dialect:
     json_version: str
     testcases: str
     exact: bool = True
-    variation: Literal["", "cells", "samples"] = ""
+    variation: bool = False
     cuda_names: bool = False
-    starts: tuple[str, ...] = ("run", "list", "help", "usage")
     listed_apart: bool = True
-    note_first: bool = False
     default_mebibytes: int = 512
     smaller: str = _SMALLER
     opening: str = ""
     closing: str = NOTICE
-    names: Literal["model", "bus", "host and bus", "bus and function"] = "host and bus"
+    names: Literal["model", "host and bus", "bus and function"] = "host and bus"
     waived: str = "Waived: {name}: {reason}\n\n"
     parts: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
@@ -94,10 +88,8 @@ class Dialect:
     is_hggc: bool = False
     refuses_on_output: bool = False
 
-    def start(self, output: str = "run") -> str:
-        """The lines at the start of an output; none if it does not begin with the version."""
-        if output not in self.starts:
-            return ""
+    def start(self) -> str:
+        """The lines at the start of an output."""
         built = "" if self.is_hggc else f"Built from Git version: wirespeed {__version__}\n\n"
         return f"{self.program} Version: {self.version}\n{built}"
 
@@ -164,33 +156,21 @@ def _titles() -> dict[str, str]:
     return titles
 
 
-#: What 0.4 and 0.5 have in common, and 0.10 and 0.11.
-_old = partial(
-    Dialect, "nvbandwidth", default_mebibytes=64, opening=_OPENING, closing="", names="model",
-    refuses_on_output=True,
-    parts={f"{_PAIR}{way}_{by}": part for way in ("read", "write")
-           for by, part in (("ce", "first"), ("sm", "total"))},
-)  # fmt: skip
+#: What 0.10 and 0.11 have in common.
 _new = partial(
-    Dialect, "nvbandwidth", variation="samples", cuda_names=True, listed_apart=False, smaller=_LATER_SMALLER
+    Dialect, "nvbandwidth", variation=True, cuda_names=True, listed_apart=False, smaller=_LATER_SMALLER
 )
 
 #: Values of ``Style.dialect``.
 VERSIONS: dict[DialectName, Dialect] = {
-    "0.4": _old(
-        "v0.4", "v0.4", "0.4", smaller=_FEWER, waived="Waiving {name}.\n\n", padded=False, after_usage="",
-        titles=_titles(),
+    "0.4": Dialect(
+        "nvbandwidth", "v0.4", "v0.4", "0.4", default_mebibytes=64, opening=_OPENING, closing="",
+        names="model", smaller=_FEWER, waived="Waiving {name}.\n\n", padded=False, after_usage="",
+        titles=_titles(), refuses_on_output=True,
+        parts={f"{_PAIR}{way}_{by}": part for way in ("read", "write")
+               for by, part in (("ce", "first"), ("sm", "total"))},
     ),
-    "0.5": _old("v0.5", "v0.5", "0.5"),
-    "0.6": Dialect(
-        "nvbandwidth", "v0.6", "v0.6", "0.6", default_mebibytes=64, names="bus", refuses_on_output=True
-    ),
-    "0.7": Dialect("nvbandwidth", "v0.7", "v0.7", "0.7", names="bus"),
     "0.8": Dialect("nvbandwidth", "v0.8", "v0.8", "0.8"),
-    "0.9": Dialect(
-        "nvbandwidth", "v0.9", "v0.9", "0.9", variation="cells", starts=("run",), listed_apart=False,
-        note_first=True, smaller=_LATER_SMALLER,
-    ),
     "0.10": _new("v0.10.0", "v0.10.0", "0.10"),
     "0.11": _new("v0.11.0", "v0.11.0", "0.11", names="bus and function"),
 }  # fmt: skip

@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import fmean, pstdev
 from typing import Any
 
 from msgspec.structs import replace
@@ -53,7 +52,7 @@ def list_text(dialect: Dialect, *, several: bool) -> str:
     """The program's list of testcases; those of several processes only if there are several."""
     between, after = ("\n\t", "\n\n") if dialect.listed_apart else ("\n\t\t", "\n")
     rule = "=======================\n" if dialect.listed_apart else ""
-    return f"{dialect.start('list')}Index, Name:\n\tDescription\n{rule}" + "".join(
+    return f"{dialect.start()}Index, Name:\n\tDescription\n{rule}" + "".join(
         f"{'-' if case.index is None else case.index}, {case.name}:{between}{case.description}{after}"
         for case in listed(dialect.testcases, several=several)
     )
@@ -121,13 +120,13 @@ def header(document: Document, style: Style) -> str:
     start = dialect.start() + (mpi if machine.ranks else "") + dialect.opening
     lines = [*dialect.versions(machine), ""]
     if not machine.ranks:
-        lines += [one_line(document.hostname)] if dialect.names not in ("model", "bus") else []
+        lines += [one_line(document.hostname)] if dialect.names != "model" else []
         lines += [f"Device {i}: {one_line(device)}" for i, device in enumerate(devices(machine, dialect))]
     lines += processes(machine, dialect)
     if dialect.names == "bus and function":
         lines += fabric_lines(document)
     lines += ["", *(f"{note}\n" for note in style.ignored)]
-    return "".join([*((about, start) if dialect.note_first else (start, about)), "\n".join(lines), "\n"])
+    return "".join([start, about, "\n".join(lines), "\n"])
 
 
 def processes(machine: Machine, dialect: Dialect) -> list[str]:
@@ -294,12 +293,9 @@ def _sums(key: str, figures: Mapping[str, float], unit: str, style: Style) -> li
 def variation(result: TestcaseResult, table: Table, dialect: Dialect) -> float | None:
     """The coefficient of variation of a table of a result; None if the version prints none.
 
-    That of 0.9 is of the values, if there are several. That of later versions is the mean, over all cells, of
-    that of their samples, 0 without samples; only the last table has one, and latencies have none.
+    It is the mean, over all cells, of that of their samples, 0 without samples; only the last table has one,
+    and latencies have none.
     """
-    if dialect.variation == "cells":
-        values = [value for value in table.values() if value > 0]
-        return pstdev(values) / fmean(values) if len(values) > 1 else None
     if not dialect.variation or table.unit is Unit.TIME or table is not result.tables[-1]:
         return None
     coefficients = [cell.statistics.cv for cell in table.cells if cell.statistics is not None]

@@ -120,7 +120,7 @@ def _matrix(result: TestcaseResult, table: Table, style: Style) -> dict[str, obj
         "bandwidth_matrix": [row_of(row, scale) for row in table.grid()],
         "sum": math.fsum(values),
     }
-    if dialect.variation == "samples" and (coefficient := variation(result, table, dialect)) is not None:
+    if (coefficient := variation(result, table, dialect)) is not None:
         content["coefficient_of_variation"] = coefficient
     if style.utilization and not dialect.is_hggc and any(cell.limit for cell in table.cells):
         content["utilization_matrix"] = [[_utilization(cell) for cell in row] for row in table.grid()]

@@ -387,7 +387,6 @@ def _(blocks: BlockMap) -> Records:
             "submission": point.submissions.get(method),
             "slowdown": point.slowdown.get(method),
             "computation_slowdown": point.computation_slowdown.get(method),
-            "joules_per_byte": point.joules_per_byte.get(method),
         }
         | (msgspec.structs.asdict(calls) if (calls := point.calls.get(method)) else {})
         for path in blocks.paths
@@ -396,7 +395,7 @@ def _(blocks: BlockMap) -> Records:
     ]
     columns = "direction path block blocks method rate limit best p50 p99"
     best = sorted(rows, key=lambda row: row["method"] is not row["best"])
-    more = "n first submission slowdown computation_slowdown joules_per_byte layout while_computing simulated"
+    more = "n first submission slowdown computation_slowdown layout while_computing simulated"
     relevant = sum(row["method"] is row["best"] for row in rows)
     return _named(f"{columns} {more}", best, columns, relevant)
 

@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 #: Versions of nvbandwidth, and of its relative sailbandwidth.
-DialectName = Literal[
-    "0.4", "0.5", "0.6", "0.7", "0.8", "0.9", "0.10", "0.11", "sailbandwidth-2.1", "sailbandwidth-2.2.1"
-]
+DialectName = Literal["0.4", "0.8", "0.10", "0.11", "sailbandwidth-2.1", "sailbandwidth-2.2.1"]
 SIMULATED = "SIMULATED: no hardware was measured"
 
 

@@ -19,7 +19,7 @@ from ..judging.verdict import Verdict
 from ..measurement import Axis, Unit
 from ..statistics import grouped, summarise
 from ..tables import SKEW, Cell, Table
-from ..units import GB, fitting, format_time, many
+from ..units import fitting, format_time, many
 from .console import Grid, GridCell, heading, is_large, pieces, printed, warnings, width_of
 from .findings import SIGNS, buffers, closing, data_word, explanations, footnotes, number
 from .qualification import qualified
@@ -111,8 +111,7 @@ def _rows(block: list[TestcaseResult], document: Document, check: Check) -> Rend
     counts = [Text(f"counts {text}: {', '.join(names)}", style="dim") for text, names in by_counts.items()]
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
     counts = [Text(", ".join(sizes), style="dim"), *counts] if sizes else counts
-    energies = (text for result in block for text in energy(result))
-    return Group(_together(block, check), *counts, *(Text(text, style="dim") for text in means), *energies)
+    return Group(_together(block, check), *counts, *(Text(text, style="dim") for text in means))
 
 
 def _single(result: TestcaseResult, document: Document, check: Check, style: Style) -> RenderableType:
@@ -130,18 +129,7 @@ def _single(result: TestcaseResult, document: Document, check: Check, style: Sty
             parts += _matrix(table, style, result.tables)
         if table.is_curve or len(table.columns.labels) > 1:
             parts += _intervals(table)
-    return Group(*parts, *shared(result), *energy(result))
-
-
-def energy(result: TestcaseResult) -> Iterator[Text]:
-    """Yield the energy of the GPUs for the values of each table, if it was measured."""
-    for table in result.tables:
-        of_cells = [cell.joules_per_byte * GB for cell in table.cells if cell.joules_per_byte is not None]
-        if of_cells:
-            low, high = (f"{joules:.3g}" for joules in (min(of_cells), max(of_cells)))
-            span = low if low == high else f"{low} to {high}"
-            name = table.title if len(result.tables) > 1 else result.name
-            yield Text(f"energy of the GPUs, {name}: {span} J/GB", style="dim")
+    return Group(*parts, *shared(result))
 
 
 def headed(result: TestcaseResult, document: Document, check: Check) -> Text:

@@ -31,8 +31,8 @@ from ..terminal import escaped
 from ..units import GB, format_size, format_time, many
 from .descriptions import HELP, linked
 
-#: Maximum number of testcases whose names are shown.
-_MOST_NAMED = 8
+#: Maximum number of testcases whose names are shown, and of readings of a log: those of eight GPUs.
+_MOST_NAMED, _MOST_READINGS = 8, 32
 #: How lines about what is missing begin, if it is not sure that it is.
 _LEADS = {Verdict.WARN: "warning", Verdict.WAIVED: "note"}
 
@@ -64,8 +64,11 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     if diagnosis.unreadable and not style.verbose:
         count = many(len(diagnosis.unreadable), "reading")
         parts.append(Text(f"{count} could not be read; -v shows all", style="dim"))
-    if style.verbose and document.facts:
+    is_short = document.imported and len(document.facts) <= _MOST_READINGS  # what NCCL or a topology says
+    if document.facts and (style.verbose or is_short):
         parts.append(_facts(facts_of(document)))
+    elif document.imported and document.facts:
+        parts.append(Text(f"{many(len(document.facts), 'reading')}; -v shows all", style="dim"))
     if document.simulated:
         parts.append(Text(SIMULATED, style="bold magenta"))
     return printed(style, *parts)

@@ -232,20 +232,16 @@ _LOCAL = frozenset({"device_local_copy"})
 #: Version -> names of the testcases of 0.10 in one process that it lacks; it has those of several processes.
 _LACKING = {
     "0.4": device.LATER | _SPLIT | _LATENCIES | _LOCAL,
-    "0.5": device.LATER | _SPLIT | _LOCAL,
-    "0.6": device.LATER | _SPLIT | _LOCAL,
-    "0.7": device.LATER,
     "0.8": device.LATER,
-    "0.9": device.LATER,
     "sailbandwidth-2.2.1": device.LATER
     | {f"{PROCESSES}device_to_device_broadcast_{name}_sm" for name in _BROADCASTS}
     | {f"{PROCESSES}bisect_write_ce"},
     "0.10": frozenset[str](),
     "0.11": frozenset[str](),
 }
-_WITHOUT_PROCESSES = ("0.4", "0.5", "0.6")
-#: Versions in which the sender executes these two reads: testcase -> whether the column is the sender.
-_PUSHING = ("0.5", "0.6", "0.7", "0.8", "0.9")
+#: The version without testcases of several processes, and that in which the sender executes two reads.
+_WITHOUT_PROCESSES, _PUSHING = "0.4", "0.8"
+#: Testcase of such a read -> whether the column is the sender.
 _PUSHED = {"all_to_one_read_sm": True, "one_to_all_read_sm": False}
 #: Major compute capability from which GPUs have the Compute Fabric Transport.
 _FABRIC_TRANSPORT = 10
@@ -257,10 +253,10 @@ def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
     """The testcases of a version of nvbandwidth, with its numbers, in its order.
 
     Args:
-        version: One of 0.4 to 0.11; or sailbandwidth-2.2.1.
+        version: 0.4, 0.8, 0.10 or 0.11; or sailbandwidth-2.2.1.
     """
     between = (
-        () if version in _WITHOUT_PROCESSES
+        () if version == _WITHOUT_PROCESSES
         else sorted((*processes.TESTCASES, *_broadcasts()), key=lambda case: case.index or 0)
     )  # fmt: skip
     kept = [case for case in (*device.TESTCASES, *between) if case.name not in _LACKING[version]]
@@ -268,7 +264,7 @@ def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
         unnumbered = [replace(case, index=None) for case in between]
         return (*device.TESTCASES, _COUNTED, *unnumbered, _REDUCED)
     numbered = (replace(case, index=index) for index, case in enumerate(kept))
-    return tuple(_pushing(case) if version in _PUSHING else case for case in numbered)
+    return tuple(_pushing(case) if version == _PUSHING else case for case in numbered)
 
 
 def listed(version: str, *, several: bool) -> list[Testcase]:

@@ -277,11 +277,6 @@ class Nvml(Monitor):
         memory = self.ask("nvmlDeviceGetMemoryInfo", self.handle(gpu))
         return (int(memory.free), int(memory.total)) if memory else None
 
-    def energy(self, gpu: Gpu) -> float | None:
-        """The energy that a GPU has taken since its driver was loaded, in J; None before Volta."""
-        millijoules = self.ask("nvmlDeviceGetTotalEnergyConsumption", self.handle(gpu))
-        return None if millijoules is None else millijoules * _MILLI
-
 
 def decoded(answer: str | bytes) -> str:
     """A text of NVML, which is bytes in old packages."""

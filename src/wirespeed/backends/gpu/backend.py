@@ -242,12 +242,6 @@ class GpuBackend(Backend, ABC):
         """The facts of the links that were seen while they were in use."""
         return BackendDetails(facts=tuple(self._loaded.facts()))
 
-    def energy(self) -> dict[str, float]:
-        """The energy of each GPU whose monitor knows it."""
-        monitor = self._monitor()
-        known = {gpu.name: monitor.energy(gpu) for gpu in self._machine.gpus}
-        return {name: joules for name, joules in known.items() if joules is not None}
-
     def busy(self) -> dict[str, str]:
         used = {gpu.name: self._users(gpu) for gpu in self._machine.gpus}
         return {name: f"in use by {users}" for name, users in used.items() if users}

@@ -77,10 +77,6 @@ class Monitor:
         """The free and all bytes of the memory of a GPU; None if not known."""
         return None
 
-    def energy(self, gpu: Gpu) -> float | None:
-        """The energy that a GPU has taken since its driver was loaded, in J; None if not known."""
-        return None
-
     def pcie(self, gpu: Gpu) -> LinkSpeed | None:
         """The speed of the PCIe link of a GPU, and what GPU and system support; None if not known."""
         return None

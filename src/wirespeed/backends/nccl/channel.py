@@ -63,9 +63,13 @@ def matters(name: str) -> bool:
     return name.startswith("NCCL_") and not name.startswith(_HARMLESS)
 
 
-#: The way of a channel in a line of the log.
-VIA = re.compile(r"Channel \d+.* via (\S+)")
+#: The way of a channel in a line of the log (Ring up to 2.6); names of plug-ins may have blanks.
+_VIA = re.compile(r"(?:Channel|Ring) \d+.* via (direct shared memory|NET/[^/\n]{1,60}/\S*|\S+)")
+#: What the oldest versions say in place of a transport -> the transport.
+_OLD_NAMES = {"direct shared memory": "SHM/direct"}
 _NVLS = "NVLS multicast support is available"
+#: The end of a way over the network whose data does not pass host memory.
+_DIRECT = "GDRDMA"
 #: Maximum number of transports that a fact names.
 MOST_TRANSPORTS = 4
 _WARNING = re.compile(r"NCCL WARN (.*)")
@@ -125,8 +129,14 @@ def transports(log: str) -> tuple[str, ...]:
 
     Lines of a channel end in ``via P2P/CUMEM/read``, ``via SHM/direct/direct`` or ``via NET/IB/0/GDRDMA``.
     """
-    names = Counter("/".join(name.rstrip(",").split("/")[:2]) for name in VIA.findall(log))
+    names = Counter(name for name, _ in ways(log))
     return tuple(name for name, _ in names.most_common(MOST_TRANSPORTS))
+
+
+def ways(log: str) -> list[tuple[str, bool]]:
+    """The transport of each channel in NCCL's log, and whether it is GPUDirect RDMA."""
+    found = [_OLD_NAMES.get(way, way).rstrip(",").split("/") for way in _VIA.findall(log)]
+    return [("/".join(parts[:2]), _DIRECT in parts) for parts in found]
 
 
 #: Name of the backend whose GPUs NCCL uses.

@@ -385,10 +385,6 @@ class SimulatedBackend(Backend):
     def elapsed(self) -> float:
         return self.now() + self.hardware.overhead
 
-    def energy(self) -> dict[str, float]:
-        """The energy of each GPU, in virtual time."""
-        return self.hardware.energy()
-
     def busy(self) -> dict[str, str]:
         """The devices with a ``busy`` or ``full`` fault: one, or all if the fault names none."""
         using = (FaultKind.BUSY, FaultKind.FULL)

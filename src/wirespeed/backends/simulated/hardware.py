@@ -61,11 +61,6 @@ class Exact(NamedTuple):
     verify_s: float
 
 
-#: Power of a GPU that moves no bytes, in W, and the energy of a byte into or out of its memory, in J:
-#: assumptions.
-_GPU_W, _JOULES_PER_BYTE = 90.0, 1e-10
-
-
 class SimulatedHardware:
     """What all simulated Measurements of a machine share.
 
@@ -79,7 +74,6 @@ class SimulatedHardware:
         noise: By how much times vary.
         vertices: Its devices and switches.
         known: The Measurements that were prepared before.
-        joules: Energy that each GPU has taken for the bytes that it moved, in J.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -91,17 +85,6 @@ class SimulatedHardware:
         self.noise = Noise(machine)
         self.vertices = MachineVertices(machine)
         self.known: dict[Measurement, Exact] = {}
-        self.joules = dict.fromkeys((gpu.name for gpu in machine.gpus), 0.0)
-
-    def energy(self) -> dict[str, float]:
-        """The energy that each GPU has taken until now, in J."""
-        return {name: joules + _GPU_W * self.clock for name, joules in self.joules.items()}
-
-    def spend(self, transfer: Transfer, amount: float) -> None:
-        """Count the energy of moving bytes into and out of the memories of GPUs."""
-        for end in transfer.ends:
-            if end.device in self.joules:
-                self.joules[end.device] += amount * _JOULES_PER_BYTE
 
     def free_bytes(self, vertex: str) -> float:
         """The free memory of a device, with its ``full`` faults; infinite where the description has none."""
@@ -300,9 +283,6 @@ class SimulatedMeasurement(Prepared):
                 amounts[i] = self.rates[i] * seconds[i] / amounts[i]
         wall = end - min(start for start, _ in measured)
         self.hardware.clock += end
-        for transfer, amount in zip(transfers, amounts, strict=True):
-            if transfer.operation is not Operation.CHASE:
-                self.hardware.spend(transfer, amount)
         submitted = copies * submission_seconds(transfers)
         if self._listed is None:
             return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)

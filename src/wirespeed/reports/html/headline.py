@@ -264,7 +264,6 @@ _WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "transport": ("between processes", _text),
     "launcher": ("launched by", _text),
     "share": ("requested transport", _text),
-    "spares": ("spare nodes", _text),
     "machine": ("simulated cluster", _text),
     "first_size": ("smallest size", _size),
     "last_size": ("largest size", _size),
