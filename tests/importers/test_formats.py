@@ -229,6 +229,64 @@ def test_unknown_lines_are_counted_and_the_first_are_shown(tmp_path: Path) -> No
     assert any("1 unknown line: 'hello'" in w for w in document.warnings)
 
 
+#: Between the lines of a run, as people post them: marks, Open MPI's bindings and maps, UCX, HCOLL, RCCL.
+NOISE = """```shell
+$ mpirun -np 2 ./build/all_reduce_perf -b 1G -e 1G
+NCCL_DEBUG=INFO CUDA_VISIBLE_DEVICES=0,1 ./build/all_reduce_perf -b 1G -e 1G -g 2
+export NCCL_IB_HCA=mlx5_0
+<details><summary>log</summary>
+[node1:12345] MCW rank 0 bound to socket 0[core 0[hwt 0]]: [B/././.][./././.]
+[node1:12345] MCW rank 1 is not bound (or bound to all available processors)
+[node1:12345] Rank 0 bound to package[0][core:0-7]
+ Data for JOB [15921,1] offset 0 Total slots allocated 2
+ ========================   JOB MAP   ========================
+ Data for node: node1\tNum slots: 2\tMax slots: 0\tNum procs: 2
+ \tProcess OMPI jobid: [15921,1] App: 0 Process rank: 0 Bound: N/A
+[1697219401.270166] [node02:3832 :0]        perftest.c:808  UCX  WARN CPU affinity is not set
+[node1:111:0] [LOG_CAT_ML] component basesmuma is not available but requested in hierarchy
+[LOG_CAT_SBGP] hcoll failed to get hca info
+rccl-tests: Version develop:448c4c7
+RCCL version : 2.22.3-develop:abc
+HIP version  : 6.3.42131-fa1d09cbd
+ROCm version : 6.3.0.0-39
+Hostname     : node1
+Librccl path : /opt/rocm/lib/librccl.so.1
+</details>
+~~~
+"""
+
+
+def test_noise_is_no_unknown_line_and_no_failure(tmp_path: Path) -> None:
+    plain = (PUBLISHED.parent / "logs" / "ring-lines.txt").read_text()
+    for place in (plain.index("#  "), plain.index("  1073741824"), len(plain)):
+        noisy = imported(tmp_path, plain[:place] + NOISE + plain[place:])
+        assert [log.unknown for log in noisy.imported] == [0], noisy.warnings
+        assert noisy.testcases == imported(tmp_path, plain).testcases
+    bad = imported(tmp_path, plain + "UCX  ERROR connection reset\n")
+    assert bad.imported[0].unknown or wirespeed.judge(bad).verdict.is_bad  # an error is no noise
+
+
+def test_what_a_log_lacks_is_said_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """All rows of topo -m end in "..."; three runs of nccl-tests follow."""
+    log = PUBLISHED.parent / "logs" / "topo-abbreviated.txt"
+    document = wirespeed.load_log(log)
+    assert wirespeed.judge(document).doubts == (
+        "the log may be incomplete: the rows of the GPUs are shortened",
+    )
+    assert len([w for w in document.warnings if w.startswith("imported from nccl-tests")]) == 1
+    assert "CPU affinity" not in {fact.name for fact in document.facts}
+    main(["doctor", str(log)])
+    out = " ".join(capsys.readouterr().out.split())
+    assert out.count("are shortened") == 1 and "```" not in out and "is cut" not in out
+
+
+def test_rows_that_are_cut_are_said_once(tmp_path: Path) -> None:
+    text = "\tGPU0\tGPU1\tGPU2\nGPU0\t X \tNV4\nGPU1\tNV4\t X \nGPU2\tNV4\tNV4\n"
+    assert wirespeed.judge(imported(tmp_path, text)).doubts == (
+        "the log may be incomplete: the row of GPU0 is cut, and 2 more",
+    )
+
+
 def test_an_error_in_the_log_fails(tmp_path: Path) -> None:
     text = A100.partition("Running host_to_device_bidirectional")[0]
     text += "Running device_to_host_memcpy_ce.\nERROR: CUDA_ERROR_ILLEGAL_ADDRESS\n"

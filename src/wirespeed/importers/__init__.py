@@ -147,7 +147,10 @@ def _document(
     target, unknown = networked(machine_of(logs, machine), logs, given.rate if given else None)
     cases, strange = results(target, tried.copies(logs), given)
     judged_with = tried.options(logs, machine, nics, target, cases)
-    warnings = [*unknown, *(_warning(log) for log in logs)]
+    by_tool: dict[tuple[str, ...], list[FoundLog]] = {}
+    for log in logs:
+        by_tool.setdefault((log.tool, log.version, log.file), []).append(log)
+    warnings = [*unknown, *map(_warning, by_tool.values())]
     warnings.append(f"machine {target.name}: {'; '.join(target.notes)}")
     warnings += [
         f"{log.file}: {scan.text(note)}" for log in logs for note in (*log.failures[:1], *log.warnings)
@@ -177,13 +180,16 @@ def _document(
     )  # fmt: skip
 
 
-def _warning(log: FoundLog) -> str:
-    """The note that a log was imported, with the lines that are not understood."""
-    note = f"imported from {f'{log.tool} {log.version}'.strip()} ({log.file}), not measured by wirespeed"
-    note += "".join(f"; {more}" for more in log.notes)
-    if log.unknown:
-        kept = "; ".join(repr(scan.text(line)) for line in log.unknown[:KEPT_LINES])
-        note += f"; {many(len(log.unknown), 'unknown line')}: {kept}"
+def _warning(logs: Sequence[FoundLog]) -> str:
+    """The note that runs of one tool in a file were imported, with the lines that are not understood."""
+    first = logs[0]
+    note = (
+        f"imported from {f'{first.tool} {first.version}'.strip()} ({first.file}), not measured by wirespeed"
+    )
+    note += "".join(f"; {more}" for more in dict.fromkeys(more for log in logs for more in log.notes))
+    if unknown := [line for log in logs for line in log.unknown]:
+        kept = "; ".join(repr(scan.text(line)) for line in dict.fromkeys(unknown[:KEPT_LINES]))
+        note += f"; {many(len(unknown), 'unknown line')}: {kept}"
     return note
 
 

@@ -192,6 +192,8 @@ _MOST_LINKS = 18
 _MESH_LINKS, _MESH_GPUS = 2, 8
 #: What is nearest: the first of these to which a NIC is connected.
 _NEAREST = ("PIX", "PXB", "PHB", "NODE", "SYS", "SOC")
+#: What people write in place of columns that they leave out.
+_ABBREVIATED = ("...", "\N{HORIZONTAL ELLIPSIS}")
 _TOOL = "nvidia-smi"
 _NODE = re.compile(r"\d{1,4}$")
 
@@ -203,7 +205,7 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     columns: list[str] = []
     links: dict[int, dict[int, float | None]] = {}  # GPU -> link -> rate, None if inactive
     models: dict[int, str] = {}
-    gpu, differ, access = -1, False, set[str]()
+    gpu, differ, abbreviated, access = -1, False, False, set[str]()
     for line in lines:
         if match := _GPU.match(line):
             gpu = int(match[1]) % scan.MOST_DEVICES
@@ -217,10 +219,13 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
             access.add(line.strip())  # reads and writes have the same matrix
         elif match := re.match(r"\s*(?:\[4m)?GPU(\d{1,4})\s+(.*)", line):
             words = match[2].split()
+            if words and words[-1] in _ABBREVIATED:
+                abbreviated = bool(words.pop())
             if words[:1] and _CONNECTION.fullmatch(words[0]):
                 differ |= rows.setdefault(int(match[1]) % scan.MOST_DEVICES, words) != words
             elif match[1] == "0" and not rows:
                 columns = line.replace("[4m", "").partition("CPU Affinity")[0].split()
+                columns = [name for name in columns if name not in _ABBREVIATED]
         else:
             log.other(line.strip(), _KNOWN)
     if models.keys() == set(range(len(models))):
@@ -228,6 +233,8 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     elif models:
         log.gpus = [(models[min(models)], "")]
     log.facts += _of_matrix(log, columns, rows)
+    if abbreviated:
+        log.doubt("the rows of the GPUs are shortened")
     last = next(reversed(links), -1)
     listed = max(map(len, links.values()), default=0)
     if last >= 0 and len(links[last]) < listed and links[last] != _NO_LINK:
@@ -256,10 +263,11 @@ def _of_matrix(log: FoundLog, columns: Sequence[str], rows: dict[int, list[str]]
     gpus = sum(bool(re.fullmatch(r"GPU\d+", name)) for name in columns) or len(rows)
     bonded = [int(word[2:]) for words in rows.values() for word in _connections(words) if word[2:].isdigit()]
     mesh = gpus < _MESH_GPUS and max(bonded, default=_MOST_LINKS) <= _MESH_LINKS
+    cut = []
     for i, words in rows.items():
         known = list(_connections(words))
         if len(known) < max(gpus, len(columns)) or any(word == "NV" for word in words):
-            log.doubt(f"the row of GPU{i} is cut")
+            cut.append(f"GPU{i}")
             if len(known) < gpus:
                 continue
         peers = [int(word[2:]) for word in known[:gpus] if word.startswith("NV")]
@@ -276,6 +284,8 @@ def _of_matrix(log: FoundLog, columns: Sequence[str], rows: dict[int, list[str]]
             yield Fact(Known.NUMA_NODE, affinity[1], device=device)
         if affinity:
             yield Fact("CPU affinity", scan.text(affinity[0]), device=device)
+    if cut:
+        log.doubt(f"the row of {cut[0]} is cut" + (f", and {len(cut) - 1} more" if cut[1:] else ""))
     missing = [str(i) for i in range(gpus) if i not in rows]
     if rows and missing:
         log.doubt(f"it has no row of GPU {', '.join(missing[:8])}")

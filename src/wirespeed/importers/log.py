@@ -24,8 +24,19 @@ KEPT_LINES = 5
 _INCOMPLETE = "the log may be incomplete"
 #: Testcases that copy between the host and one GPU in one direction.
 HOST_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
-#: The command that a log begins with, behind a prompt.
-_COMMAND = re.compile(r"(\S+@\S+\s?)?\S*[$#%]\s?[\w./~]")
+#: What stands between the lines of any tool and says nothing of its values.
+_NOISE = re.compile(
+    r"(\S+@\S+\s?)?\S*[$#%]\s?[\w./~]|"  # a command behind a prompt
+    r"(export |env |sudo |docker |[A-Z_][A-Z0-9_]*=\S* +)*\S*(mpirun|mpiexec|srun|_perf|numactl)( +\S.*)?$|"
+    r"(export |declare -x )?[A-Z_][A-Z0-9_]*=\S*$|"  # a setting
+    r"[`~]{3,}\s*\w*$|</?(details|summary|pre|code|br)\b.*>|"  # marks of a post
+    # Open MPI: bindings, maps of a job; HCOLL and UCX
+    r"(\[\S+\] )?(MCW )?[Rr]ank \d+(:| is not bound| bound to| is bound)|=+ +(ALLOCATED|JOB) |"
+    r"\s*(Data for (JOB|node)|Process (OMPI jobid|jobid)|App: \d|Mapper requested|Mapping policy)\b|"
+    r".*\[LOG_CAT_\w+\]|.*\bUCX +(INFO|WARN|DIAG|DEBUG|TRACE)\b|"
+    # RCCL and its tests
+    r"(RCCL|HIP|ROCm|Hostname|Librccl|librccl) ?(version|path)?\s*:\s|rccl-tests: |RCCL version \S+$"
+)
 
 
 @dataclass(frozen=True)
@@ -173,7 +184,7 @@ class FoundLog:
         """
         if scan.says_failure(line, outside=outside):
             self.failures.append(scan.reason_of(line))
-        elif line and not _COMMAND.match(line) and not (known and known.match(line)):
+        elif line and not _NOISE.match(line) and not (known and known.match(line)):
             self.unknown.append(line)
 
     def doubt(self, what: str, quoted: str = "") -> None:

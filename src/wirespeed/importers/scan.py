@@ -35,12 +35,12 @@ _FAILURE = re.compile(
     re.IGNORECASE,
 )
 #: Lines with such words that say something else: warnings, settings, commands, counts of zero, and notices of
-#: components of Open MPI and of hwloc, which go on: what really ends a run is said again, by the tool or the
-#: launcher.
+#: components of Open MPI, HCOLL and hwloc, which go on: what really ends a run is said again, by the tool or
+#: the launcher.
 _HARMLESS = re.compile(
     r"^\W*(warn(ing)?|note|info|debug|trace|hint)\b|^\S+: (warning|note|info)\b|"
     r"NCCL (INFO|WARN|TRACE|DEBUG)\b|"
-    r"\bUCX\s+(WARN|INFO|DIAG|DEBUG|TRACE)\b|"
+    r"\bUCX\s+(WARN|INFO|DIAG|DEBUG|TRACE)\b|\[LOG_CAT_\w+\]|"
     r"^(export\s+)?[A-Z]\w*=|^[+$] |^(mpirun|mpiexec|prterun|srun|prun)[.\w]*\s+-|"
     r"\S+@\S+[$#] |"
     r"more process(es)? ha(s|ve) sent help message|to see all help / error messages|PMIX ERROR: |"

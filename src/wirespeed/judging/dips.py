@@ -23,7 +23,7 @@ _FALL = 0.2
 #: From this size in bytes on, starting an operation matters less. A size dips if it has at most this
 #: fraction of the rate of a smaller and of a larger size: also with small steps, or if its time grows.
 #: Collectives dip if they do so out of place and in place; those of NCCL also if the rate falls to half and
-#: no larger size is faster again. Of 185 posted curves, only one that was posted for its dip has such a size.
+#: no larger size is faster again. Of the posted curves in the tests, only those of such posts have one.
 _LARGE, _VALLEY, _HALF = 512 * 1024, 0.75, 0.5
 #: The first size of a curve is slow where it warms up, up to this size in bytes.
 _WARMED_UP = 64 * 1024

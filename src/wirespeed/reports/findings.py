@@ -229,7 +229,9 @@ def explanations(
         for result in document.testcases
         for text in (*result.warnings, *_throttled(result, gpus))
     )
-    of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *document.warnings)))
+    said = {f"{log.file}: {doubt}" for log in document.imported for doubt in log.doubts}
+    noted = [warning for warning in document.warnings if warning not in said]
+    of_run = list(dict.fromkeys((*map(str, lacking), *doubts(document), *noted)))
     for device, (how, cases) in users(document).items() if busy else ():
         of_run.append(f"{device} was {how} ({_where(cases, 'during')})")
     known = set(of_run)
