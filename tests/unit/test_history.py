@@ -21,7 +21,7 @@ from benchmarks.history import told, year
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
-from wirespeed.judging.history import FEWEST_RUNS, MachineHistory, courses, judged
+from wirespeed.judging.history import FEWEST_RUNS, MachineHistory, courses, judged, threshold
 from wirespeed.reports.comparisons import FORMATS_HISTORY as FORMATS
 from wirespeed.reports.comparisons import sparkline
 from wirespeed.reports.html.comparison import history_page
@@ -410,3 +410,39 @@ def test_too_many_values_are_not_looked_at(
         monkeypatch.setattr("wirespeed.results.history._MOST_VALUES", size - 1)
         with pytest.raises(DamagedHistory, match="too many"):
             history.past(history.machines()[0])
+
+
+def _judged_values(document: Document, values: np.ndarray) -> MachineHistory:
+    """A history of copies from the host to as many GPUs as values have columns, a row for each run."""
+    with closing(History(None)) as history:
+        history.add(document)
+        past = history.past(history.machines()[0])
+    cells = [cell for cell in past.cells if cell.testcase == "host_to_device_memcpy_ce"]
+    runs, columns = values.shape
+    wide = tuple(cells[0]._replace(column=f"other{i}") for i in range(columns))
+    return judged(replace(past, runs=past.runs * runs, cells=wide, values=values, halves=values * np.nan))
+
+
+@pytest.mark.parametrize(("step", "counts"), [(0.987, False), (0.986, True)])
+def test_a_weak_change_of_one_of_many_values_does_not_count(
+    document: Document, step: float, counts: bool
+) -> None:
+    """With 100 values, chance makes one of them change as much as the weaker one does."""
+    values = np.full((60, 100), 100.0)
+    values[:, :1] = series((30, 100.0), (30, 100.0 * step))
+    (course,) = courses(values[:, :1])
+    assert threshold(60) < course.levels[1].strength
+    assert (threshold(60, 100) < course.levels[1].strength) is counts
+    assert len(_judged_values(document, values).events) == counts
+
+
+@pytest.mark.parametrize(("returned", "is_back"), [(2, False), (3, True)])
+def test_a_change_is_over_once_most_of_its_values_are_back(
+    document: Document, returned: int, is_back: bool
+) -> None:
+    """Of four."""
+    values = np.full((60, 4), 100.0)
+    values[20:] = 80.0
+    values[40:, :returned] = 100.0
+    (slow,) = (event for event in _judged_values(document, values).events if event.is_worse)
+    assert len(slow.cells) == 4 and slow.lasts is not is_back
