@@ -156,6 +156,22 @@ Result = PASS
 """
 
 
+@pytest.mark.parametrize(("second", "logs"), [(("Host to", "Device to"), 1), (("Host to",), 2)])
+def test_runs_on_several_gpus_are_one_log_if_their_tables_are_the_same(
+    tmp_path: Path, second: tuple[str, ...], logs: int
+) -> None:
+    """Else the table of the first GPU would look like one in which the second has no value."""
+
+    def run(device: int, *directions: str) -> str:
+        head, _, rest = RANGE.replace("Device 0", f"Device {device}").partition(" Host to")
+        return head + "".join(f" {direction}{rest}\n" for direction in directions) + "Result = PASS\n\n"
+
+    document = imported(tmp_path, run(0, "Host to", "Device to") + run(1, *second))
+    assert len(document.imported) == logs
+    rates = row(document, "host_to_device_memcpy_ce", "", "host")
+    assert [rate for rate in rates.values() if rate] == [13.1e9] * (3 - logs)
+
+
 def test_a_table_of_bandwidth_test_for_programs(tmp_path: Path) -> None:
     document = imported(tmp_path, SHMOO)
     assert row(document, "host_to_device_memcpy_ce", "", "host") == {"gpu0": digits(11659.1 * 2**20)}
@@ -563,6 +579,17 @@ def test_rates_of_newer_versions_are_decimal(tmp_path: Path) -> None:
     one_way = imported(tmp_path, windowed)
     assert row(one_way, "message_mpi_host", "bandwidth", "one way")["1 MiB"] == 12233e6
     assert row(one_way, "message_mpi_host", "rate", "one way")["0 B"] == 2189915.0
+
+
+@pytest.mark.parametrize(("small", "large", "unit"), [(55.21, 10485.76, 1e6), (56.43, 10000.0, 2**20)])
+def test_the_largest_message_shows_the_unit_of_rates(
+    tmp_path: Path, small: float, large: float, unit: float
+) -> None:
+    """The time of the smallest, of two digits, is nearer to the other unit."""
+    rows = f"      8    1000     0.14  {small}\n1048576      40   100.00  {large}\n"
+    head, columns, _ = PING_PONG.partition("       #bytes #repetitions      t[usec]   Mbytes/sec\n")
+    rates = row(imported(tmp_path, head + columns + rows), "IMB PingPong, 2 processes", "bandwidth", "rate")
+    assert rates == {"8 B": digits(small * unit), "1 MiB": digits(large * unit)}
 
 
 def test_runs_in_one_file_have_their_own_version_and_end(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sysconfig
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from tests.importers.test_failed import LOGS, P2P
 from tests.importers.test_formats import imported
 from tests.importers.test_more_tools import EVERY
 from wirespeed.document import Document
+from wirespeed.importers.scan import without_prefixes
 
 _DAY = "Wed Nov 25 16:24"
 #: Launcher or collector -> what it puts before line i. Forms of Open MPI 4 and 5, Slurm, Hydra, pdsh,
@@ -81,6 +83,18 @@ def test_nothing_is_removed_without_a_prefix(tool: str, ending: str, tmp_path: P
     document = wirespeed.load_log(path)
     assert results(document) == results(imported(tmp_path, ALL_LOGS[tool]))
     assert not any("prefix" in warning for warning in document.warnings)
+
+
+@pytest.mark.parametrize(
+    ("having", "lacking", "removed"), [(0, 0, 0), (0, 2, 0), (1, 2, 0), (2, 2, 3), (2, 3, 0)]
+)
+def test_a_prefix_is_what_at_least_half_of_the_following_lines_share(
+    having: int, lacking: int, removed: int
+) -> None:
+    lines = ["0: # head", *["0: row"] * having, *["row"] * lacking]
+    (stream,) = without_prefixes(lines, [re.compile("# head")])
+    assert sum(stream.removed.values()) == removed
+    assert stream.lines == (["# head"] + ["row"] * (having + lacking) if removed else lines)
 
 
 def test_a_label_within_a_row_that_was_flushed_in_parts(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.limits import Allowance
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.block_map import BlockMap, Crossing
-from wirespeed.judging.block_models import MODEL_ERROR, Point, rule_of
+from wirespeed.judging.block_models import MODEL_ERROR, Point, best_of, rule_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, PoolLayout, Transfer
@@ -791,3 +791,41 @@ def test_names_in_the_json_of_a_server_do_not_change(found: BlockMap) -> None:
     page = Path(__file__).parents[2].joinpath("docs", "blocks.md").read_text()
     for part in (path, path["points"][0], path["crossings"][0], path["models"][0], path["rule"]):
         assert [name for name in part if f"`{name}`" not in page and f"`{name}[]`" not in page] == []
+
+
+@pytest.mark.parametrize(("kept", "best"), [(97.1, Method.LOOP), (96.9, Method.BATCH)])
+def test_the_method_of_fewer_blocks_stays_if_it_is_equally_good(kept: float, best: Method) -> None:
+    """Within 3% of the fastest one."""
+    rates = {Method.BATCH: 100.0, Method.LOOP: kept}
+    assert best_of(rates, Method.LOOP) is best
+    assert best_of(rates, None) is Method.BATCH
+
+
+@pytest.mark.parametrize(("bulk", "kernel"), [(102.9, Method.KERNEL), (103.2, Method.KERNEL_BULK)])
+def test_the_rule_takes_the_kernel_that_every_gpu_has_if_it_is_equally_good(
+    bulk: float, kernel: Method
+) -> None:
+    rates = {Method.BATCH: 50.0, Method.KERNEL: 100.0, Method.KERNEL_BULK: bulk}
+    rule = rule_of([Point(64, count, Method.KERNEL, rates, None) for count in (1, 16)])
+    assert rule is not None and rule.kernel is kernel
+
+
+@pytest.mark.parametrize("direction", ["host_to_all", "all_to_host"])
+def test_the_lists_of_all_gpus_fit_into_host_memory_together(direction: str) -> None:
+    """Those of two GPUs in an eighth of 16 MiB: 1 MiB each."""
+    machine = replace(MACHINE, numa=(replace(MACHINE.numa[0], memory_bytes=2**24),))
+    (case,) = of_directions(machine, [direction])
+    plan = case.plan(machine, PlanOptions(size=64, block_counts=(2**14, 2**14 + 1)))
+    assert {place.column for m in plan.measurements for place in m.places} == {0}
+    assert {cell.column for cell in plan.waived} == {1}
+    assert "a list moves 1 MiB at most" in plan.waived[0].reason
+
+
+@pytest.mark.parametrize(("memory", "size"), [(6 * 2**30, 2**28), (6 * 2**30 - 8 * 3 * 64, 2**28 - 64)])
+def test_the_arrays_of_a_computation_fit_into_the_memory_of_their_gpu(memory: int, size: int) -> None:
+    """Three in an eighth of it."""
+    machine = replace(MACHINE, gpus=(replace(MACHINE.gpus[0], memory_bytes=memory, peers=()),))
+    (case,) = of_directions(machine, ["host_to_device"], computing=True)
+    plan = case.plan(machine, PlanOptions(size=64, block_counts=(1,), while_computing=True))
+    works = [t for m in plan.measurements for t in m.transfers if t.scattered is None]
+    assert {work.bytes for work in works} == {size}

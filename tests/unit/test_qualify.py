@@ -23,6 +23,7 @@ from wirespeed.qualification import (
     PartKind,
     Qualification,
     QualifiedNode,
+    RailLimit,
     Round,
     SizeCurve,
     SlowPart,
@@ -44,7 +45,7 @@ from wirespeed.qualify.measured_topology import (
     topology_of,
     wrongly_blamed,
 )
-from wirespeed.qualify.messages import sizes_at
+from wirespeed.qualify.messages import confirmed_by_sizes, sizes_at
 from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
 from wirespeed.qualify.simulated_cluster import SimulatedCluster, parse_cluster
 from wirespeed.reports.qualification import certainty
@@ -147,6 +148,18 @@ class TestInference:
 
         (spine,) = self.of_blocks(factor)
         assert spine[0] is PartKind.SPINE
+
+    @pytest.mark.parametrize(("within", "count"), [(2, 1), (3, 0)])
+    def test_slow_paths_within_blocks_do_not_lead_through_a_spine_switch(
+        self, within: int, count: int
+    ) -> None:
+        """A quarter of those between are slow; a sixteenth of those within, 2.25 of 36, may be."""
+        inside = [(0, 1), (4, 6), (11, 9)][:within]
+
+        def factor(a: int, b: int, rail: int) -> float:
+            return 0.7 if (a, b) in inside or (a // 4 != b // 4 and not (7 * a + 3 * b) % 4) else 1.0
+
+        assert [kind for kind, *_ in self.of_blocks(factor)] == [PartKind.SPINE] * count
 
     def test_a_switch_half_of_whose_paths_are_fast_is_not_slow(self) -> None:
         """Paths from the slow leaf switch to the trunk are as slow as the trunk; its others are not."""
@@ -632,6 +645,22 @@ class TestMessages:
         each = Round(Stage.SIZES, **(values | {"memory": EndMemory.HOST} | wrong))  # type: ignore[arg-type]
         with pytest.raises(ValueError, match="sizes, memory and two ends"):
             Qualification((QualifiedNode("a"), QualifiedNode("b")), (each,))
+
+    @pytest.mark.parametrize(("rate", "confirmed"), [(10.0, False), (9.9, True)])
+    def test_only_messages_in_one_direction_confirm_what_is_slow_in_one(
+        self, rate: float, confirmed: bool
+    ) -> None:
+        """Both directions at once may be slower: they have a limit of their own."""
+        rounds = [
+            Round(Stage.SIZES, ((0, 1),), ((value, value),), sizes=(2**26,), memory=EndMemory.HOST, both=both)
+            for both, value in ((False, rate), (True, 6.0))
+        ]
+        limits = tuple(RailLimit(node, -1, port=12, least=10, both=5) for node in range(2))
+        nodes = (QualifiedNode("a"), QualifiedNode("b"))
+        part = SlowPart(PartKind.PATH, (0, 1), 0, value=9.0, expected=12.0, limited=True)
+        found = Qualification(nodes, tuple(rounds), limits=limits)
+        left, slow = confirmed_by_sizes(found, (0, 1), [part], [EndMemory.HOST])
+        assert (left, [each.confirmed for each in slow]) == ([] if confirmed else [part], [True] * confirmed)
 
     def test_slow_networks_have_smaller_messages(self) -> None:
         assert sizes_at(1e9)[-1] == 64 * 2**20 and sizes_at(50e6)[-1] == 16 * 2**20

@@ -117,6 +117,25 @@ def test_wrong_data_is_found(tmp_path: Path, writes: bool, engine: Engine) -> No
         backend.close()
 
 
+def test_what_an_earlier_measurement_wrote_does_not_pass(tmp_path: Path) -> None:
+    """Writes to the same place have other contents each time."""
+    backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
+    what = calls(4 * KIB, 1, writes=True)
+    try:
+        with backend.prepare(what, RunOptions()) as prepared:
+            prepared.sample(1)
+            (file,) = tmp_path.iterdir()
+            earlier = file.read_bytes()
+        with backend.prepare(what, RunOptions()) as prepared:
+            prepared.sample(1)
+            prepared.verify()
+            file.write_bytes(earlier)
+            with pytest.raises(VerificationError, match="storage0"):
+                prepared.verify()
+    finally:
+        backend.close()
+
+
 @pytest.mark.parametrize("engine", BOTH)
 def test_a_shortened_file_is_an_error(tmp_path: Path, engine: Engine) -> None:
     backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
@@ -303,6 +322,7 @@ def test_only_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
 
     kept = [tmp_path / "data", named(1), named(2), named(3), tmp_path / f"wirespeed-storage-{user}-1.tmp"]
     kept[0].write_text("mine")
+    kept[0].chmod(0o600)  # as the file of a run, so that only the second name in the folder tells them apart
     kept[1].symlink_to(kept[0])
     os.link(kept[0], kept[2])
     kept[3].touch(0o644)

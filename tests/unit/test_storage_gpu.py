@@ -30,7 +30,7 @@ from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import GPU_FILE_ENGINES, Engine, Executor, FileCalls, Memory, MemoryKind, Transfer
-from wirespeed.options import RunOptions
+from wirespeed.options import PlanOptions, RunOptions
 from wirespeed.testcases.storage import TESTCASES
 from wirespeed.units import KIB, MIB
 
@@ -443,3 +443,22 @@ def test_without_a_gpu_the_reason_is_given() -> None:
     assert {case.name for case in TESTCASES if case.engine is Engine.IO} >= {
         "storage_to_device", "storage_from_device",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "missing", "fits"), [
+    ("storage_to_device", 0, True), ("storage_to_device", 8, False),
+    ("storage_from_device", 0, True), ("storage_from_device", 8, False),
+    ("storage_to_device_cufile", 8, True),
+])  # fmt: skip
+def test_calls_through_host_memory_need_two_buffers_each(
+    tmp_path: Path, name: str, missing: int, fits: bool
+) -> None:
+    """64 calls of 64 KiB with two buffers in an eighth of 64 MiB; those of cuFile need one."""
+    node = replace(MACHINE.numa[0], memory_bytes=64 * MIB - missing)
+    machine = with_folder(replace(MACHINE, numa=(node,)), str(tmp_path), 8 * MIB)
+    (case,) = (case for case in TESTCASES if case.name == name)
+    plan = case.plan(machine, PlanOptions(size=64 * KIB))
+    assert len(plan.measurements) == 3 + fits
+    assert [cell.reason for cell in plan.waived] == [
+        "requires larger buffers than an eighth of the memory of the NUMA node"
+    ] * (not fits)
