@@ -57,7 +57,7 @@ def lying(rank: int, lie: Callable[[Any, Any], Any]) -> Callable[[Any], None]:
 def qualified(worlds: Worlds, size: int, serve: Callable[[Any], None]) -> Any:  # noqa: F811
     made = worlds(size)
     threads = in_threads(made, serve)
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 5.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 5.0)
     found = Procedure(cluster).run()
     cluster.close()
     for world in made:
@@ -101,7 +101,7 @@ def test_invalid_introductions_are_findings(
         return lie(true) if first and first.pop() else true
 
     threads = in_threads(made, lying(1, once))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 5.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 5.0)
     assert ["sent an invalid answer: " in node.missing for node in cluster.nodes] == [False, True, False]
     cluster.close()
     for world in made:
@@ -114,7 +114,7 @@ def test_invalid_introductions_are_findings(
 def test_invalid_messages_are_findings(answer: Any, worlds: Worlds, quick: None) -> None:  # noqa: F811
     made = worlds(2)
     threads = in_threads(made, lying(1, lambda task, true: answer if task[0] == "messages" else true))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 5.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 5.0)
     cluster.pairs([(0, 1)])
     values = cluster.sizes((0, 1), EndMemory.HOST, False, [1024, 2048])
     assert np.isnan(values[:, 1]).all() and "sent an invalid answer" in cluster.nodes[1].missing
@@ -169,7 +169,7 @@ def test_strangers_are_notes_of_the_qualification(worlds: Worlds, quick: None) -
         return true
 
     threads = in_threads(made, lying(1, disturbed))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 5.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 5.0)
     assert not np.isnan(cluster.pairs([(0, 1)])).any()
     assert any("host1 refused 1 connection from 127.0.0.1, not of this job" in note for note in cluster.notes)
     cluster.close()
@@ -237,7 +237,7 @@ def test_sizes_that_take_too_long_are_left_out(
     """Just above and just below 5 s for the messages of a size: 64 MiB at 33.6 MB/s."""
     made = worlds(2)
     threads = in_threads(made, lying(1, lambda task, true: true))
-    cluster = job.lead(made[0], {}, 0, [], "tcp", 5.0)
+    cluster = job.lead(made[0], {}, [], "tcp", 5.0)
     cluster._slowest[frozenset((0, 1))] = rate
     asked: list[int] = []
 

@@ -225,5 +225,5 @@ def test_the_line_of_an_error_is_counted() -> None:
 
 
 def test_mutated_transfers_never_end_in_a_traceback() -> None:
-    found = mutations.run(400, seed=1)
+    found = mutations.run(800, seed=1)
     assert found["valid"] > 10 and found["refused"] > 100

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ..backends import pci
 from ..data import GpuSheet, gpu_sheet
 from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Unit
@@ -93,6 +92,8 @@ def _is_impossible(machine: Machine, limiting: Sequence[Link], ratio: float, tol
 
 def _fastest_link(sheet: GpuSheet) -> float | None:
     """The rate of the fastest of all ways out of a GPU, in B/s; None if its PCIe link is unknown."""
+    from ..backends import pci  # of imported logs only
+
     lanes = pci.rate(sheet.pcie, sheet.lanes)
     if lanes is None and not sheet.c2c:
         return None
