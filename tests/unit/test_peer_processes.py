@@ -208,15 +208,21 @@ def workers(parent: int) -> set[int]:
     return {int(child) for line in lines for child in line.read_text().split()}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("number", "stopped"), [(signal.SIGINT, False), (signal.SIGKILL, False), (signal.SIGKILL, True)]
+)
 def test_an_end_at_any_time_leaves_no_process(
-    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals, stopped: bool
 ) -> None:
     monkeypatch.setenv(VARIABLE, "hang 0 1;hang 2 3;hang 0 2;hang 1 3;hang 0 3;hang 1 2")
     monkeypatch.setenv(COUNT, "4")
     with subprocess.Popen([sys.executable, "-c", INTERRUPTED], stderr=subprocess.DEVNULL) as parent:
         while len(found := workers(parent.pid)) < 4 and parent.poll() is None:
             time.sleep(0.01)
+        for child in found if stopped else ():
+            os.kill(child, signal.SIGSTOP)
+            while Path(f"/proc/{child}/stat").read_text().rpartition(") ")[2][0] != "T":
+                time.sleep(0.001)
         parent.send_signal(number)
         parent.wait()
     deadline = time.monotonic() + 20

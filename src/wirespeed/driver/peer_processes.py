@@ -76,10 +76,11 @@ class WorkerProcess:
         command = [sys.executable, "-P", "-m", module, backend, str(theirs.fileno()), str(life)]
         with theirs:
             try:
-                # In a session of its own, Ctrl-C reaches only the parent, which kills it.
+                # In a group of its own: Ctrl-C reaches only the parent, which kills it. In the same session:
+                # one that is stopped is continued when the parent ends (orphaned process group; setpgid(2)).
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(), life), start_new_session=True,
+                    pass_fds=(theirs.fileno(), life), process_group=0,
                 )  # fmt: skip
             finally:
                 os.close(life)
@@ -358,7 +359,7 @@ class PeerProcesses:
                      "--size", "1MiB", "--timeout", f"{_NCCL_S:g}s", "-o", "-"]  # fmt: skip
         with subprocess.Popen(
             [sys.executable, "-P", "-m", "wirespeed", *arguments], stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, process_group=0,
             env=os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(uuids)} | _DIAGNOSTICS,
         ) as job:  # fmt: skip
             with self._lock:
