@@ -192,6 +192,28 @@ def test_ctrl_c_keeps_what_was_measured(start: Start, tmp_path: Path) -> None:
     assert document.testcases[0].status is Status.PASSED and document.interrupted == "Ctrl-C"
 
 
+def test_a_stopped_rank_ends_with_the_killed_process_that_started_it(start: Start, tmp_path: Path) -> None:
+    job = endless(start, [], tmp_path / "d.json", "--processes", "2")
+    children = Path(f"/proc/{job.process.pid}/task").glob("*/children")
+    (rank,) = (int(pid) for each in children for pid in each.read_text().split() if is_rank(pid))
+    os.kill(rank, signal.SIGSTOP)
+    while Path(f"/proc/{rank}/stat").read_text().rpartition(") ")[2][0] != "T":
+        time.sleep(0.001)
+    os.kill(job.process.pid, signal.SIGKILL)
+    end = time.monotonic() + 60
+    while is_rank(str(rank)):
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def is_rank(pid: str) -> bool:
+    """Whether a process is a rank that another one started; an ended one has no environment."""
+    try:
+        return b"WIRESPEED_STARTED_BY=" in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False
+
+
 def test_a_rank_that_hangs(start: Start, mpirun: list[str], tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     job = endless(start, [*mpirun, "3"], path, "--timeout", "3s")

@@ -5,9 +5,11 @@ Options that Open MPI's mpirun requires on this machine.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -31,6 +33,8 @@ CHILDREN_END_S, CHILDREN_LEAVE_S = 5.0, 1.0
 _ALONE = "one process"
 #: Maximum number of ranks.
 _MOST_RANKS = 10**6
+#: The operation of prctl(2) that sets the signal of a process for the end of the thread that started it.
+_PR_SET_PDEATHSIG = 1
 #: Variables of a rank in the environment.
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
@@ -133,6 +137,8 @@ def by_environment(environment: Mapping[str, str], timeout: float, *, partial: b
             ends = [socket.socket(fileno=descriptor) for descriptor in descriptors]
         except OSError as error:
             raise WorldError(f"{CHANNELS} is set, but its connections are not open: unset it") from error
+        # If this process is stopped when rank 0 is killed, it goes on, sees its connections closed, and ends.
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
         return connect([], b"", rank, size, launcher, timeout, local, ends)
     if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True":
         port += 1  # torchrun's agent listens on MASTER_PORT itself
