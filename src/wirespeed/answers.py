@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from .document import Document
 from .errors import NotARun, UsageError
 from .importers import of_content
-from .judging import diagnosis, judged
+from .judging import diagnosis
 from .judging import judge as judging
 from .judging.diagnosis import Diagnosis
 from .judging.gates import GateComparison
@@ -70,6 +70,11 @@ def judge(
 ) -> Check:
     """Judge every value of a run, and find what explains low ones.
 
+    A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
+    which can only tighten the range; a latency only with its baseline. What the user expects of a value
+    replaces its expected range. Values that fail because of a setting, another process or the configuration
+    of the host are warnings.
+
     Args:
         run: The run, or its file.
         overrides: Accepted deviations.
@@ -82,7 +87,8 @@ def judge(
         UsageError: If the file cannot be read, an override matches no value, or the baseline is for a
             different kind of machine.
     """
-    return judged.judge(opened(run), overrides, baseline, tolerance, ignore_busy, _inventory(expected))
+    by = Criteria(tuple(overrides), baseline, tolerance, ignore_busy, _inventory(expected))
+    return Judged(opened(run), by).check
 
 
 def diagnose(run: Run, check: Check | None = None) -> Diagnosis:

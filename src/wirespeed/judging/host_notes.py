@@ -1,4 +1,4 @@
-"""Evidence of what is not measured here, or is no defect: slots, drives, NICs, ports, the platform."""
+"""Evidence that is not a defect, or of what is not measured: slots, drives, NICs, ports, the platform."""
 
 from __future__ import annotations
 

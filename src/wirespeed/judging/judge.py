@@ -142,7 +142,7 @@ def judge(
     ignore_busy: bool = False,
     expected: Inventory | None = None,
 ) -> Check:
-    """The verdicts on a run by its values, as ``judged.judge``, which also asks what causes low ones.
+    """The verdicts on a run by its values, without what causes low ones (see ``Judged.check``).
 
     If several transfers share a memory of unknown capacity, the rate that the CPUs reached in the same run
     replaces the capacity.

@@ -7,7 +7,7 @@ What ``wirespeed doctor`` measures next, from what it has found so far.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -234,40 +234,6 @@ class Judged(Tabular):
         found = {name: value for name, value in vars(self).items() if name in ("check", "diagnosis")}
         vars(later).update(found)
         return later
-
-
-def judge(
-    document: Document,
-    overrides: Sequence[Override] = (),
-    baseline: Baseline | None = None,
-    tolerance: float = BY_LIMITS.tolerance,
-    ignore_busy: bool = False,
-    expected: Inventory | None = None,
-) -> Check:
-    """Judge every cell of a Document, and find the likely causes of low values.
-
-    A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
-    which can only tighten the range; a latency only with its baseline. What the user expects of a value
-    replaces its expected range. Values that fail because of a setting, another process or the configuration
-    of the host are warnings.
-
-    Args:
-        document: The run to judge.
-        overrides: Accepted deviations.
-        baseline: Values of good machines of the same model.
-        tolerance: A value fails if it is below its baseline by more than this fraction.
-        ignore_busy: Whether to judge cells of devices that another process used, too.
-        expected: What each host of the machine should have.
-
-    Returns:
-        The verdicts, culprits and possible causes.
-
-    Raises:
-        UsageError: If an override matches no cell, or the baseline is for a different kind of machine or has
-            no value that the run has; if the run knows nothing of what is expected.
-    """
-    by = Criteria(tuple(overrides), baseline, tolerance, ignore_busy, expected)
-    return Judged(document, by).check
 
 
 #: Maximum number of times that testcases are measured to distinguish causes.

@@ -212,7 +212,7 @@ def compare(
     some hosts is found by a test of each. Of two runs the test takes the rounds, and adds the variation
     between runs that rounds do not show (``evidence.UNSEEN``); of runs without rounds the samples or only the
     values, and adds more. Cells match if testcase, table, row, column and bytes are equal. Cells of devices
-    that another process used are not compared. A cell that varies so much that it may hide a loss of 5%, or
+    that another process used are not compared. A cell whose variation may hide a loss of 5%, or that
     failed on both sides, is undecided, not the same.
 
     Args:
