@@ -308,6 +308,8 @@ class History:
         places: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
         for row in rows:
             own = row.machine == found[0]
+            if row.layout not in layouts or row.setting not in settings:
+                raise ValueError(f"the run of {row.started} has an unknown layout or setting")
             if (row.layout, own) not in places:
                 cells = layouts[row.layout]
                 mine = [i for i, cell in enumerate(cells) if own or cell.gpu in uuids]
