@@ -380,7 +380,8 @@ def test_a_damaged_history_is_named_and_kept_aside(
     assert main(["history", "--history", str(file), "--host", document.hostname]) in (2, 5)
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and "Traceback" not in said
-    with pytest.raises(DamagedHistory, match=r"is damaged: \S+ \S+ .*; it is kept as .*, and a new one begins"):
+    said = r"is damaged: \S+ \S+ .*; it is kept as .*, and a new one begins"
+    with pytest.raises(DamagedHistory, match=said):
         add(file, msgspec.structs.replace(document, started=_day(1)), "pass")
     with closing(History(file)) as history:
         assert len(history.past(history.machines()[0]).runs) == 1
