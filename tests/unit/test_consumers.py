@@ -212,6 +212,20 @@ def test_what_is_no_hardware_never_drains(faults: str, code: int, capsys: pytest
     assert main([*CHECK, *machine, "-q"]) == code
 
 
+@pytest.mark.parametrize(
+    ("faults", "code"),
+    [
+        ("rtx5090-4+iommu", 3),
+        ("rtx5090-4+iommu+speed@gpu1-numa0=0.7", 1),
+        ("rtx5090-4+iommu+speed@gpu1-numa0=0.1", 1),
+        ("pcie-4-switched+acs@pcie0", 3),  # of 32 slow values, 8 are faster than it predicts
+        ("pcie-4-switched+acs@pcie0+speed@gpu1=0.4", 1),
+    ],
+)
+def test_a_setting_excuses_no_value_that_is_slower_than_it_predicts(faults: str, code: int) -> None:
+    assert main([*CHECK, "--machine", f"simulated:{faults}", "-q"]) == code
+
+
 def test_a_variable_cannot_set_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,6 +181,7 @@ class Diagnosis(Tabular):
         unreadable: Facts that could not be read.
         has_facts: Whether the run has facts at all; those of older versions have none.
         simulated: Whether no hardware was measured.
+        unpredicted: Number of slow cells that are even slower than the causes predict which explain others.
     """
 
     findings: tuple[Finding, ...]
@@ -189,6 +190,7 @@ class Diagnosis(Tabular):
     unreadable: tuple[Fact, ...]
     has_facts: bool
     simulated: bool = False
+    unpredicted: int = 0
 
     def __repr__(self) -> str:
         causes = "; ".join(
@@ -218,7 +220,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     pairs = {judgement.key: judgement for judgement in check.judgements if judgement.why in tuple(OtherWay)}
     # That a path is slow is known of a pair that is slower than another way: it takes a cause to explain it.
     by_host = {key for key, judgement in pairs.items() if judgement.why == OtherWay.HOST}
-    nameless, done, known = 0, set[Key](), list[Finding]()
+    nameless, done, milder, known = 0, set[Key](), set[Key](), list[Finding]()
     for explanation in explain(document, check.judgements, facts):
         keys = explanation.keys
         finding = _known(document, explanation)
@@ -230,6 +232,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
             keys -= pairs.keys()
             nameless += len(keys)
         done |= keys
+        milder |= explanation.milder
     vertices = MachineVertices(document.machine)
     named = {
         (finding.cause.name, vertex.host, device)
@@ -245,13 +248,14 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     unjudged = any(result.collective for result in document.testcases) and not any(
         judgement.verdict.is_judged for judgement in check.judgements
     )
-    explained: set[int] = set()
+    explained, too_slow, covered = set[int](), set[int](), set[int]()
     for cause in CAUSES:
         for sign in cause.signs(document.machine, facts) if document.facts else ():
             cells = {i for i, cell in enumerate(left) if cell.fits(cause, sign.host, sign.device)}
             weight = sign.weight or cause.weight
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
+                too_slow |= {i for i in cells if left[i].key not in milder}
             elif cells or weight is not Weight.CONDITION or (unjudged and cause.collectives):
                 commands = _commands(document.machine, sign.at or sign.device, cause)
                 possible.append(
@@ -261,17 +265,18 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                     )
                 )  # fmt: skip
                 explained |= cells
+                covered |= cells
     peers = {i for i, cell in enumerate(left) if cell.key in pairs} - explained
     if candidate := _of_pairs(document, facts, [pairs[left[i].key] for i in sorted(peers)]):
         possible.append(candidate)
         explained |= peers
     possible.sort(key=lambda finding: -finding.cells)  # equals keep the order of the causes
     unreadable = tuple(fact for of_host in facts.of_each_host for fact in of_host if fact.value is None)
-    unexplained = len(left) - len(explained) + nameless
+    unexplained, unpredicted = len(left) - len(explained) + nameless, len(too_slow - covered)
     has_facts, simulated = bool(document.facts), document.simulated
     count = len(slow) + slow_paths
     findings = tuple(replace(finding, slow=count) for finding in (*known, *possible))
-    return Diagnosis(findings, count, unexplained, unreadable, has_facts, simulated)
+    return Diagnosis(findings, count, unexplained, unreadable, has_facts, simulated, unpredicted)
 
 
 def excused(document: Document, check: Check, *, ignore_busy: bool = False) -> Check:
@@ -291,7 +296,7 @@ def excused(document: Document, check: Check, *, ignore_busy: bool = False) -> C
         return check
     diagnosis = diagnose(document, check)
     causes = [finding for finding in diagnosis.findings if finding.cells]
-    if diagnosis.unexplained or not all(map(_is_setting, causes)):
+    if diagnosis.unexplained or diagnosis.unpredicted or not all(map(_is_setting, causes)):
         return check
     if ignore_busy and any(finding.cause.weight is Weight.BUSY for finding in causes):
         return check

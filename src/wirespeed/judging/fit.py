@@ -84,6 +84,7 @@ class Explanation:
         hypotheses: What explains them, then each other cause that explains them equally well.
         evidence: Facts that speak for it; empty if there are none.
         keys: The slow cells that it explains.
+        milder: Other slow cells, which are faster than it predicts.
         lower: Number of other cells below the typical value that it explains.
         weight: Whether it is a defect on its own, by its evidence.
         residual: Whether only what an earlier explanation leaves speaks for it, and no fact.
@@ -92,6 +93,7 @@ class Explanation:
     hypotheses: tuple[Hypothesis, ...]
     evidence: str
     keys: frozenset[Key]
+    milder: frozenset[Key]
     lower: int
     weight: Weight
     residual: bool = False
@@ -152,6 +154,11 @@ def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -
                 tuple(rivals.values()),
                 chosen.evidence,
                 frozenset(seen[i].key for i in chosen.explained & slow),
+                frozenset(
+                    seen[i].key
+                    for i, predicted in chosen.ratios.items()
+                    if i in slow - chosen.explained and predicted <= seen[i].ratio
+                ),
                 len(chosen.explained - slow),
                 chosen.weight,
                 bool(explanations) and not chosen.evidence,

@@ -244,11 +244,7 @@ def _factor(text: str, fault: str) -> float:
 
 
 def faulty(machine: Machine, *, collectives: bool = False) -> Machine:
-    """The machine as it behaves: with the faults applied to its links."""
-    for fault in machine.faults:
-        effect = EFFECTS.get(fault.cause)
-        if effect and (collectives or not effect.collectives):
-            machine = effect.apply(machine, fault.where, effect.factor(machine, fault.where, fault.factor))
+    """The machine as it behaves: with the faults applied to its links, those that reroute last."""
     links = list(machine.links)
     down: set[int] = set()
     for fault in machine.faults:
@@ -259,7 +255,12 @@ def faulty(machine: Machine, *, collectives: bool = False) -> Machine:
                 down.add(i)
             elif capacity is not None:
                 links[i] = replace(links[i], capacity=capacity * fault.factor)
-    return replace(machine, links=tuple(link for i, link in enumerate(links) if i not in down))
+    machine = replace(machine, links=tuple(link for i, link in enumerate(links) if i not in down))
+    for fault in machine.faults:
+        effect = EFFECTS.get(fault.cause)
+        if effect and (collectives or not effect.collectives):
+            machine = effect.apply(machine, fault.where, effect.factor(machine, fault.where, fault.factor))
+    return machine
 
 
 def facts_of(machine: Machine) -> Iterator[Fact]:
