@@ -81,6 +81,7 @@ class Option:
         documented: Whether the options of the Document contain it.
         agreed: Whether all ranks must have the same value.
         choices: The possible values; empty for any that ``parse`` accepts.
+        by_project: Whether the file of a project may set it: it changes neither devices, files nor checks.
     """
 
     help: str
@@ -91,6 +92,7 @@ class Option:
     documented: bool = True
     agreed: bool = True
     choices: tuple[Any, ...] = ()
+    by_project: bool = False
 
 
 def option(value: object, *about: Any, **more: Any) -> Any:
@@ -225,30 +227,36 @@ class PlanOptions:
 
     # fmt: off
     tier: Tier = option(
-        "standard", "preset: how thorough the run is", WHAT, _one_of(TIERS, "preset"), choices=TIERS)
+        "standard", "preset: how thorough the run is", WHAT, _one_of(TIERS, "preset"), choices=TIERS,
+        by_project=True)
     size: int | None = option(None, "buffer size, such as 512MiB", WHAT, as_size, "SIZE",
-        "depends on the testcase")
-    blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic")
+        "depends on the testcase", by_project=True)
+    blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic",
+        by_project=True)
     block_counts: tuple[int, ...] | None = option(None,
         "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, as_counts,
-        "COUNTS", "16:65536:x4", documented=False)
+        "COUNTS", "16:65536:x4", documented=False, by_project=True)
     block_layout: PoolLayout = option(PoolLayout.RANDOM,
         "which block goes where in the testcases blocks_*: random, or strided as the layers of a KV cache",
-        WHAT, _layout, "LAYOUT", documented=False, choices=tuple(PoolLayout))
+        WHAT, _layout, "LAYOUT", documented=False, choices=tuple(PoolLayout), by_project=True)
     while_computing: bool = option(
-        False, "measure the testcases blocks_* also while the GPU computes", WHAT, documented=False)
+        False, "measure the testcases blocks_* also while the GPU computes", WHAT, documented=False,
+        by_project=True)
     threads: int = option(0, "threads per block of a copy kernel", GPU, _whole(0, 1024, _SHAPE), "N",
-        "automatic")
-    local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT)
+        "automatic", by_project=True)
+    local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT,
+        by_project=True)
     pageable: bool = option(
-        False, "use pageable instead of pinned host memory in copies between host and GPU", WHAT)
-    parallel_pairs: bool = option(False, "measure pairs without a common device concurrently", JOB)
+        False, "use pageable instead of pinned host memory in copies between host and GPU", WHAT,
+        by_project=True)
+    parallel_pairs: bool = option(False, "measure pairs without a common device concurrently", JOB,
+        by_project=True)
     sample_peers: int = option(
         0, "measure only K columns of each row in tables of pairs", JOB, _whole(0, wrong=_PEERS), "K",
-        "all")
+        "all", by_project=True)
     within: float | None = option(
         None, "maximum time of the whole run, from start to exit; what finds most is measured first", STOP,
-        _limit, "TIME", "unlimited")
+        _limit, "TIME", "unlimited", by_project=True)
     # fmt: on
 
     @property
@@ -275,7 +283,7 @@ class RunOptions(PlanOptions):
     # fmt: off
     sizes: tuple[int, ...] | None = option(
         None, "sweep over buffer sizes, such as 4KiB:1GiB:x4 or 1MiB,3MiB; every value becomes a curve", WHAT,
-        _sizes, "SIZES", documented=False)
+        _sizes, "SIZES", documented=False, by_project=True)
     devices: tuple[int, ...] | None = option(
         None, "use only these GPUs, such as 0,2 or gpu4-gpu7", WHAT, _indices, "0,2", "all",
         documented=False, agreed=False)
@@ -291,38 +299,41 @@ class RunOptions(PlanOptions):
     # The Document contains the stopping rule instead of these four.
     precision: float | None = option(
         None, "target relative half-width of the 95% confidence interval", STOP,
-        _parser(parse_fraction), "PERCENT", "0.5%; quick: 1%", documented=False)
+        _parser(parse_fraction), "PERCENT", "0.5%; quick: 1%", documented=False, by_project=True)
     time_budget: float | None = option(
         None, "maximum time per value", STOP, _parser(parse_duration), "TIME",
-        "5s; quick: 0.3s, and 1s per testcase; full: 10s", documented=False)
+        "5s; quick: 0.3s, and 1s per testcase; full: 10s", documented=False, by_project=True)
     rounds: int | None = option(
         None, "measure everything in at least N rounds, each with new buffers; three or more give values a ±",
         STOP, _whole(0, wrong="the number of rounds must be 1 or more, not {}"), "N",
-        f"{ROUNDS}; quick and --samples: 1", documented=False)
+        f"{ROUNDS}; quick and --samples: 1", documented=False, by_project=True)
     samples: int | None = option(
-        None, "take exactly N samples", STOP, _whole(), "N", "3 if only copies are given", documented=False)
+        None, "take exactly N samples", STOP, _whole(), "N", "3 if only copies are given", documented=False,
+        by_project=True)
     copies: int | None = option(
         None, "make exactly N copies per sample", STOP, _whole(), "N", "16 if only samples are given",
-        documented=False)
+        documented=False, by_project=True)
     verify: bool = option(True, "verify the data after every sample", HOW)
     use_mean: bool = option(False, "show the mean of the samples of a value instead of their median", PYTHON)
-    affinity: bool = option(True, "pin threads to cores", HOW)
+    affinity: bool = option(True, "pin threads to cores", HOW, by_project=True)
     bulk: bool = option(
         False, "copy with SM kernels of bulk asynchronous copies if all GPUs support them", GPU,
-        documented=False)
+        documented=False, by_project=True)
     virtual_memory: bool = option(
-        False, "allocate device memory with cuMemCreate and cuMemMap instead of cuMemAlloc", GPU)
+        False, "allocate device memory with cuMemCreate and cuMemMap instead of cuMemAlloc", GPU,
+        by_project=True)
     all_engines: bool = option(False, "use all copy engines for a copy if that is faster", PYTHON)
     huge_pages: bool = option(
-        False, "fail if the host buffers of copies between host and GPU are not in huge pages", GPU)
+        False, "fail if the host buffers of copies between host and GPU are not in huge pages", GPU,
+        by_project=True)
     timeout: float = option(
         60.0, "maximum time of one stage: preparing, measuring or verifying one value", HOW, _timeout, "TIME",
-        "60s")
-    seed: int = option(0, "random seed of data and order", HOW, _whole(), "N")
+        "60s", by_project=True)
+    seed: int = option(0, "random seed of data and order", HOW, _whole(), "N", by_project=True)
     share: Share | None = option(
         None, f"use only this transport between processes: {', '.join(SHARES)}", JOB,
         _one_of(SHARES, "transport"), "TRANSPORT", "the best that works for each pair", documented=False,
-        choices=SHARES)
+        choices=SHARES, by_project=True)
     # fmt: on
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ import pytest
 import wirespeed
 from tests.users import OTHER, needs_root
 from wirespeed.cli.commands import COMMANDS, functions, programs
-from wirespeed.cli.configuration import OF_PROJECTS, OF_USERS, chosen, settings
+from wirespeed.cli.configuration import Settable, chosen, known_options, settings
 from wirespeed.cli.main import main
 from wirespeed.cli.option_groups import machine_names
 from wirespeed.cli.parser import Parser
@@ -44,7 +44,8 @@ def write(folder: Path, where: str, text: str) -> None:
 
 def arguments(command: str, options: dict[str, bool]) -> list[str]:
     """What precedes a command line of a command with some options."""
-    return [argument for setting in chosen(command, options, settings()) for argument in setting.arguments]
+    known = {name: Settable(takes_value, True) for name, takes_value in options.items()}
+    return [argument for setting in chosen(command, known, settings()) for argument in setting.arguments]
 
 
 def test_the_command_line_comes_before_variables_before_the_project_before_the_user(
@@ -164,18 +165,27 @@ def test_variables_that_are_no_options_are_known(folder: Path, monkeypatch: pyte
     for name in (*used, *(f"WIRESPEED_{name}" for name in of_kubernetes)):
         monkeypatch.setenv(name, "1")
     options = {name.removeprefix("WIRESPEED_").lower().replace("_", "-") for name in used}
-    assert {setting.option for setting in settings()} == options & (OF_PROJECTS | OF_USERS)
+    assert {setting.option for setting in settings()} == options & known_options()
 
 
 def test_a_project_sets_no_files_and_no_acceptance() -> None:
-    """Every option is either one that a project may set, or one of these."""
+    """An option that says where files are, or what is accepted, is not among those of a project."""
     options: dict[str, argparse.Action] = {}
     for name in [*COMMANDS, *programs()]:
         of = functions(name).parser(name)
-        if isinstance(of, Parser) and of.command:
-            options |= of.settable()
-    assert options.keys() == OF_USERS | OF_PROJECTS and not OF_USERS & OF_PROJECTS
-    assert not [name for name in OF_PROJECTS if re.search("FILE|FOLDER|RUN", str(options[name].metavar))]
+        if isinstance(of, Parser):
+            options |= {own: of._option_string_actions[f"--{own}"] for own in of.settable()}
+    of_projects = {name for name, action in options.items() if getattr(action, "by_project", False)}
+    assert {"timeout", "sizes", "tier", "format"} <= of_projects and options.keys() == known_options()
+    assert not of_projects & {
+        "allow-simulated",
+        "ignore-busy",
+        "machine",
+        "no-verify",
+        "devices",
+        "tolerance",
+    }
+    assert not [name for name in of_projects if re.search("FILE|FOLDER|RUN", str(options[name].metavar))]
 
 
 def test_a_sparse_file_is_not_read(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,7 +205,7 @@ def parser(name: str) -> Parser:
     when.add(
         "--wait-idle TIME",
         "maximum time to wait until no other process uses the machine; --within begins after it",
-        parse_duration,
+        parse_duration, by_project=True,
     )  # fmt: skip
     when.add_dry_run()
     arguments.add_measuring()
@@ -214,7 +214,7 @@ def parser(name: str) -> Parser:
     out = arguments.add_argument_group("output")
     out.add(
         "--format", "format of verdicts, likely causes and thresholds (default: text)", default="text",
-        choices=check_formats(),
+        choices=check_formats(), by_project=True,
     )  # fmt: skip
     out.add_consumer()
     out.add_all_cells()

@@ -111,7 +111,9 @@ def parser(name: str) -> Parser:
         "--least PERCENT", "ignore changes smaller than this (default: 2%%)", parse_fraction, default=0.02
     )
     arguments.add("--ignore-busy", "also compare devices that another process used")
-    arguments.add("--format", "format of the changes (default: text)", default="text", choices=FORMATS)
+    arguments.add(
+        "--format", "format of the changes (default: text)", default="text", choices=FORMATS, by_project=True
+    )
     arguments.add_simulated(needed=False)
     arguments.add_verbose()
     return arguments
@@ -234,7 +236,7 @@ def parser_of_history(name: str) -> Parser:
     arguments.add("--since AGE", "only runs of this time, such as 30d", parse_age)
     arguments.add_history()
     arguments.add("-o --output FILE.html", "write a page instead", Path)
-    arguments.add("--format", "format (default: text)", default="text", choices=FORMATS)
+    arguments.add("--format", "format (default: text)", default="text", choices=FORMATS, by_project=True)
     arguments.add_verbose()
     return arguments
 

@@ -28,8 +28,9 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from ..errors import UsageError
 from ..files import distrust, own_folder, read_own
@@ -101,31 +102,31 @@ _NO_OPTIONS = frozenset(
 _OF_SERVICES = re.compile(
     r"WIRESPEED(_[A-Z0-9_]+)?_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)"
 )
-#: Options that a project's file may set: none reads or writes a file, leaves out devices or checks, or
-#: changes what is accepted.
-# fmt: off
-OF_PROJECTS = frozenset({
-    "all-cells", "block-counts", "blocks", "buffer", "bulk", "copies", "copy", "direction", "format",
-    "huge-pages", "json", "json-lines", "local-copy", "means", "memory", "no-affinity", "over", "pageable",
-    "block-layout", "parallel-pairs",
-    "precision", "prefix", "processes", "repeats", "rounds", "sample-peers", "samples", "seed", "share",
-    "short", "size", "sizes", "sweep", "testcase", "threads", "tier", "time", "time-budget", "timeout",
-    "verbose", "virtual-memory", "wait-idle", "while-computing", "within",
-})
-#: Options that only the user may set, not a project's file.
-OF_USERS = frozenset({
-    "allow-simulated", "as", "baseline", "compare", "devices", "dry-run", "env", "exclude-format", "expect",
-    "file", "fleet", "force", "from", "gates", "history", "host",
-    "host-memory", "ignore-busy", "least", "machine", "max-age", "nccl", "nics", "no-history", "no-measure",
-    "no-save", "no-verify", "open", "output", "overrides", "pair", "quiet", "record", "root", "since",
-    "storage", "storage-size", "to", "tolerance", "topology",
-})
-# fmt: on
-#: Options of any command that can be set.
-_OPTIONS = OF_PROJECTS | OF_USERS
 #: Options that can only be given on the command line: one replaces files, the other must be known before
 #: files and variables are read.
 _ONLY_GIVEN = ("force", OPTION.removeprefix("--"))
+
+
+class Settable(NamedTuple):
+    """How an option can be set.
+
+    Attributes:
+        takes_value: Whether it needs a value; a flag needs none.
+        by_project: Whether a project's file may set it: it neither reads nor writes a file, leaves out
+            devices or checks, nor changes what is accepted.
+    """
+
+    takes_value: bool
+    by_project: bool
+
+
+@cache
+def known_options() -> frozenset[str]:
+    """The options of all commands. All commands are loaded, so ask only where one is in doubt."""
+    from .commands import functions, programs
+
+    parsers = [functions(name).parser(name) for name in (*COMMANDS, *programs())]
+    return frozenset(name for parser in parsers for name in getattr(parser, "settable", dict)())
 
 
 @dataclass(frozen=True)
@@ -225,6 +226,7 @@ def settings(
     environment: Mapping[str, str] = os.environ,
     folder: Path | None = None,
     existing: Sequence[ConfigurationFile] | None = None,
+    own: Collection[str] = (),
 ) -> list[ConfiguredOption]:
     """All settings, in increasing precedence.
 
@@ -232,21 +234,22 @@ def settings(
         environment: The variables.
         folder: The current folder; None for that of this process.
         existing: What ``files`` returned; None to look for the files.
+        own: Options of the command that asks: the other commands are not loaded to look for these.
 
     Raises:
         UsageError: If a file cannot be read, or contains something else than options.
     """
     read = files(environment, folder) if existing is None else existing
-    options = [option for file in read if not file.refused for option in _of_file(file)]
+    options = [option for file in read if not file.refused for option in _of_file(file, own)]
     for variable, text in sorted(environment.items()):
         text = text or ("none" if variable == f"{_PREFIX}HISTORY" else "")  # empty means none
-        if text and (option := _option_of(variable)):
+        if text and (option := _option_of(variable, own)):
             value = {"true": True, "false": False}.get(text.lower(), text)
-            options.append(_setting(DEFAULTS, option, value, variable))
+            options.append(_setting(DEFAULTS, option, value, variable, own))
     return options
 
 
-def _option_of(variable: str) -> str:
+def _option_of(variable: str, own: Collection[str] = ()) -> str:
     """The option that a variable is for; empty if it is for none.
 
     Raises:
@@ -255,8 +258,8 @@ def _option_of(variable: str) -> str:
     if not variable.startswith(_PREFIX) or variable in _NO_OPTIONS or _OF_SERVICES.fullmatch(variable):
         return ""
     option = variable.removeprefix(_PREFIX).lower().replace("_", "-")
-    if option not in _OPTIONS and option not in _ONLY_GIVEN:
-        known = [*_NO_OPTIONS, *(f"{_PREFIX}{name.upper().replace('-', '_')}" for name in _OPTIONS)]
+    if option not in own and option not in _ONLY_GIVEN and option not in known_options():
+        known = [*_NO_OPTIONS, *(f"{_PREFIX}{name.upper().replace('-', '_')}" for name in known_options())]
         raise UsageError(
             f"unknown variable {variable}{meant(variable, known)}; "
             f"{_PREFIX}... variables are defaults of options (wirespeed config)"
@@ -276,13 +279,13 @@ def check_variables() -> None:
 
 
 def chosen(
-    command: str, options: Mapping[str, bool], own: Sequence[ConfiguredOption]
+    command: str, options: Mapping[str, Settable], own: Sequence[ConfiguredOption]
 ) -> list[ConfiguredOption]:
     """The settings that apply to a command: what each host should have last.
 
     Args:
         command: Name of the command.
-        options: Its options, without dashes -> whether they take a value.
+        options: Its options, by name without dashes.
         own: The settings.
 
     Raises:
@@ -295,10 +298,11 @@ def chosen(
             close = meant(setting.option, options)
             raise UsageError(f"{setting.origin}: {command} has no option {setting.option!r}{close}")
         if setting.command in (command, DEFAULTS) and setting.option in options:
-            if bool(setting.values) is not options[setting.option]:
-                wanted = "needs a value" if options[setting.option] else "is true or false"
+            takes_value, by_project = options[setting.option]
+            if bool(setting.values) is not takes_value:
+                wanted = "needs a value" if takes_value else "is true or false"
                 raise UsageError(f"{setting.origin}: {setting.option} {wanted}")
-            if setting.is_project and setting.option not in OF_PROJECTS:
+            if setting.is_project and not by_project:
                 raise UsageError(
                     f"{setting.origin}: a project's file cannot set {setting.option!r}; use the command "
                     f"line, or ~/.config/{NAME}"
@@ -332,7 +336,7 @@ def in_force(applying: Sequence[ConfiguredOption], words: Sequence[str]) -> tupl
     )
 
 
-def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
+def _of_file(file: ConfigurationFile, own: Collection[str]) -> Iterator[ConfiguredOption]:
     """Yield the settings of a file.
 
     Raises:
@@ -360,7 +364,7 @@ def _of_file(file: ConfigurationFile) -> Iterator[ConfiguredOption]:
             if command == EXPECT:
                 yield _expectation(option, value, file)
                 continue
-            yield replace(_setting(command, option, value, str(file.path)), is_project=file.is_project)
+            yield replace(_setting(command, option, value, str(file.path), own), is_project=file.is_project)
 
 
 def _tables() -> set[str]:
@@ -385,7 +389,7 @@ def _expectation(key: str, value: object, file: ConfigurationFile) -> Configured
     return ConfiguredOption(EXPECT, key, (str(value),), str(file.path), is_project=file.is_project)
 
 
-def _setting(command: str, option: str, value: object, origin: str) -> ConfiguredOption:
+def _setting(command: str, option: str, value: object, origin: str, own: Collection[str]) -> ConfiguredOption:
     """A setting.
 
     Raises:
@@ -394,9 +398,9 @@ def _setting(command: str, option: str, value: object, origin: str) -> Configure
     """
     if option in _ONLY_GIVEN:
         raise UsageError(f"{origin}: {option} can only be given on the command line")
-    if option not in _OPTIONS:
+    if option not in own and option not in known_options():
         has = "no command has an" if command == DEFAULTS else f"{command} has no"
-        raise UsageError(f"{origin}: {has} option {option!r}{meant(option, _OPTIONS)}")
+        raise UsageError(f"{origin}: {has} option {option!r}{meant(option, known_options())}")
     if isinstance(value, bool):
         return ConfiguredOption(command, option, (), origin, not value)
     items = value if isinstance(value, list) else [value]

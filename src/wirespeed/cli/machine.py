@@ -53,11 +53,11 @@ def parser_of_list(name: str) -> Parser:
     arguments = Parser(name, "List all testcases, and show which of them can run here.")
     arguments.add_machine()
     arguments.add_options(names=["tier"])
-    arguments.add("-t --testcase NAME+", "only these testcases", completer=testcase_names)
-    arguments.add("--time", "also show how long each testcase takes")
+    arguments.add("-t --testcase NAME+", "only these testcases", completer=testcase_names, by_project=True)
+    arguments.add("--time", "also show how long each testcase takes", by_project=True)
     forms = arguments.add_mutually_exclusive_group()
-    forms.add("--short", "print only the names of testcases that can run here")
-    forms.add("--json", "all testcases as JSON, with the reason if one cannot run")
+    forms.add("--short", "print only the names of testcases that can run here", by_project=True)
+    forms.add("--json", "all testcases as JSON, with the reason if one cannot run", by_project=True)
     forms.add(
         "--as", "print a file for `wirespeed run -f`, to be edited", dest="form", choices=("transfers",)
     )
@@ -117,6 +117,6 @@ def parser(name: str) -> Parser:
     arguments.add_machine()
     arguments.add(
         "--format", "tree, or JSON that --machine accepts (default: tree)",
-        choices=("tree", "json"), default="tree",
+        choices=("tree", "json"), default="tree", by_project=True,
     )  # fmt: skip
     return arguments

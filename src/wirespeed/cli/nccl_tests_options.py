@@ -98,7 +98,10 @@ def parser(program: str) -> Parser:
     )  # fmt: skip
     group.add("--force", "replace that file even if it exists")
     group.add(
-        "--format FORMAT", "output format: nccl-tests (line by line), table, csv, json, ...", default=FORMAT
+        "--format FORMAT",
+        "output format: nccl-tests (line by line), table, csv, json, ...",
+        default=FORMAT,
+        by_project=True,
     )
     return arguments
 

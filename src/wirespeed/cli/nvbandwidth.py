@@ -148,7 +148,13 @@ def _parser(program: PeerProgram, name: str, given: Sequence[str] = ()) -> Parse
         f"machine file or simulated machine (${environment.MACHINE}, else this machine)",
         default=environment.machine(),
     )  # fmt: skip
-    own.add("--time-budget TIME", "maximum time per value (0.3s)", parse_duration, default=TIME_BUDGET)
+    own.add(
+        "--time-budget TIME",
+        "maximum time per value (0.3s)",
+        parse_duration,
+        default=TIME_BUDGET,
+        by_project=True,
+    )
     own.add_output()
     own.add_options(names=["timeout", "seed"])
     own.add_job()

@@ -95,7 +95,7 @@ class TakesOptions(argparse._ActionsContainer):
 
     def add(
         self, spelled: str, help: str, parse: Callable[[str], object] | None = None,
-        *, completer: Callable[..., list[str]] | None = None, **settings: Any,
+        *, completer: Callable[..., list[str]] | None = None, by_project: bool = False, **settings: Any,
     ) -> None:  # fmt: skip
         """Add an option or an argument.
 
@@ -105,6 +105,7 @@ class TakesOptions(argparse._ActionsContainer):
             help: What it does.
             parse: Converts the text of a value; its UsageErrors are those of the option.
             completer: Returns the words that complete a value.
+            by_project: Whether the file of a project may set it (see `Settable`).
             settings: Further settings of ``add_argument``.
         """
         *names, last = spelled.split()
@@ -120,7 +121,8 @@ class TakesOptions(argparse._ActionsContainer):
                 settings.setdefault("action", "store_true")
         if parse is not None:
             settings["type"] = typed(parse)
-        self.add_argument(*names, help=help, **settings).completer = completer  # type: ignore[attr-defined]
+        action = self.add_argument(*names, help=help, **settings)
+        vars(action).update(completer=completer, by_project=by_project)
 
     def add_options(self, group: str | None = None, names: Collection[str] = ()) -> None:
         """Add the options of a run of one group, and those with these names."""
@@ -133,16 +135,18 @@ class TakesOptions(argparse._ActionsContainer):
             if about.parse is None:
                 flag, help = (f"no-{flag}", f"do not {help}") if initial else (flag, help)
                 action = "store_false" if initial else "store_true"
-                self.add_argument(f"--{flag}", action=action, dest=field.name, help=help)
+                added = self.add_argument(f"--{flag}", action=action, dest=field.name, help=help)
+                vars(added).update(by_project=about.by_project)
                 continue
             default = about.default.replace("%", "%%") or ("" if initial is None else "%(default)s")
             later = about.group == JOB  # only one rank reports errors of job options
             choices = None if later else about.choices or None
-            self.add_argument(
+            added = self.add_argument(
                 f"--{flag}", default=initial, choices=choices, metavar=about.metavar,
                 type=str if later or choices else typed(about.parse),
                 help=f"{help} (default: {default})" if default else help,
             )  # fmt: skip
+            vars(added).update(by_project=about.by_project)
 
     def add_measuring(self) -> None:
         """Add the options of measuring: what, when to stop, and how."""
@@ -152,14 +156,17 @@ class TakesOptions(argparse._ActionsContainer):
         subject.add(
             "-t --testcase NAME+",
             "testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
-            completer=testcase_names,
+            completer=testcase_names, by_project=True,
         )  # fmt: skip
         subject.add(
             "-f --file FILE.toml", "measurements of a file (wirespeed help transfers); repeatable",
             action="append", default=[],
         )  # fmt: skip
         subject.add(
-            "-p --prefix PREFIX+", "testcases whose names start with PREFIX", completer=testcase_names
+            "-p --prefix PREFIX+",
+            "testcases whose names start with PREFIX",
+            completer=testcase_names,
+            by_project=True,
         )
         subject.add_machine()
         subject.add_options(WHAT)
@@ -188,7 +195,7 @@ class TakesOptions(argparse._ActionsContainer):
         self.add(
             "--processes N",
             "start N processes on this host, one per GPU; only without a launcher (default: 1)", int,
-            default=1,
+            default=1, by_project=True,
         )  # fmt: skip
         self.add_options(JOB)
 
@@ -260,18 +267,18 @@ class TakesOptions(argparse._ActionsContainer):
 
         self.add(
             "--format FORMAT", f"{FORMATS[0].name} (default), {', '.join(row.name for row in FORMATS[1:])}",
-            default="table",
+            default="table", by_project=True,
         )  # fmt: skip
         self.add_all_cells()
         self.add_verbose()
 
     def add_all_cells(self) -> None:
         """Add ``--all-cells``."""
-        self.add("--all-cells", "export every value (only with --format prometheus)")
+        self.add("--all-cells", "export every value (only with --format prometheus)", by_project=True)
 
     def add_verbose(self) -> None:
         """Add ``-v``."""
-        self.add("-v --verbose", "show all samples, all values and full names")
+        self.add("-v --verbose", "show all samples, all values and full names", by_project=True)
 
     def add_consumer(self) -> None:
         """Add ``--for``."""

@@ -151,11 +151,14 @@ class Parser(TakesOptions, argparse.ArgumentParser):
         self._preset = 0
         self._given: dict[str, str] = {}
 
-    def settable(self) -> dict[str, argparse.Action]:
+    def settable(self) -> dict[str, configuration.Settable]:
         """The options that a configuration may set, by long name without dashes."""
         unset = ("--help", OPTION)
-        options = self._option_string_actions.items()
-        return {name[2:]: action for name, action in options if name.startswith("--") and name not in unset}
+        return {
+            name[2:]: configuration.Settable(action.nargs != 0, getattr(action, "by_project", False))
+            for name, action in self._option_string_actions.items()
+            if self.command and name.startswith("--") and name not in unset
+        }
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -168,11 +171,13 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             return super().parse_known_args(args, namespace)
         words = list(sys.argv[1:] if args is None else args)
         if self.command:
-            takes = {name: action.nargs != 0 for name, action in self.settable().items()}
+            own = self.settable()
             files = configuration.files()
             for path, why in [(file.path, file.refused) for file in files if file.refused]:
                 print(error_line(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
-            applying = configuration.chosen(self.command, takes, configuration.settings(existing=files))
+            applying = configuration.chosen(
+                self.command, own, configuration.settings(existing=files, own=own)
+            )
             preset = [argument for setting in applying for argument in setting.arguments]
             namespace = argparse.Namespace() if namespace is None else namespace
             #: Settings that changed what is measured or judged, for people.

@@ -75,13 +75,15 @@ def parser(name: str) -> Parser:
         "--over",
         "transport: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
         "ranks, rail by rail (default: nccl if all nodes have GPUs, else tcp)",
-        choices=("tcp", "nccl", "mpi"),
+        choices=("tcp", "nccl", "mpi"), by_project=True,
     )  # fmt: skip
     arguments.add(
         "--within TIME", "maximum time, such as 3min; rounds that do not fit are skipped",
-        parse_duration, default=math.inf,
+        parse_duration, default=math.inf, by_project=True,
     )  # fmt: skip
-    arguments.add("--seed", "random seed of the choice of partners (default: 0)", int, default=0)
+    arguments.add(
+        "--seed", "random seed of the choice of partners (default: 0)", int, default=0, by_project=True
+    )
     arguments.add(
         "--topology FILE|measured",
         "output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
@@ -100,10 +102,11 @@ def parser(name: str) -> Parser:
     arguments.add(
         "--processes N",
         "start N processes on this host, to try it without a launcher (default: 1)", int, default=1,
+        by_project=True,
     )  # fmt: skip
     arguments.add(
         "-T --timeout TIME", "maximum time for all processes to join, and of one round (default: 60s)",
-        parse_duration, default=60.0,
+        parse_duration, default=60.0, by_project=True,
     )  # fmt: skip
     arguments.add(
         "--exclude-format",

@@ -96,6 +96,7 @@ def parser(name: str) -> Parser:
     arguments.add(
         "--format FORMAT", "format (default: by the suffix: "
         + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes) + ")",
+        by_project=True,
     )  # fmt: skip
     kinds = arguments.add_mutually_exclusive_group()
     kinds.add("--fleet", "one row per node, without single values (default for more than 10 runs)")

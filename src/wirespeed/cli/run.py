@@ -90,7 +90,7 @@ def parser(name: str) -> Parser:
     out.add_remembering()
     out.add_report()
     arguments.set_defaults(format=None)
-    out.add("--json-lines", "print each value as a line of JSON when its testcase ends")
+    out.add("--json-lines", "print each value as a line of JSON when its testcase ends", by_project=True)
     return arguments
 
 
@@ -234,7 +234,7 @@ def parser_of_blocks(name: str) -> Parser:
     what.add(
         "--direction LIST",
         f"directions: {', '.join(DIRECTIONS)} (default: the first two; without a GPU host)",
-        among(DIRECTIONS),
+        among(DIRECTIONS), by_project=True,
     )  # fmt: skip
     what.add_machine()
     what.add_options(names=("block_layout", "while_computing", "devices", "storage", "storage_size"))

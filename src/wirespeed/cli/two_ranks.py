@@ -76,7 +76,13 @@ def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
 def add_running(to: Parser) -> None:
     """Add the time-out and the options of output."""
     group = to.add_argument_group("running")
-    group.add("-T --timeout TIME", "maximum time of one stage (default: 60s)", parse_duration, default=60.0)
+    group.add(
+        "-T --timeout TIME",
+        "maximum time of one stage (default: 60s)",
+        parse_duration,
+        default=60.0,
+        by_project=True,
+    )
     group.add_output()
     group.add_report()
 
@@ -172,15 +178,19 @@ def parser_of_pt2pt(name: str) -> Parser:
         "host (NCCL only).",
     )
     arguments.add(
-        "--over LIST", "libraries: mpi, nccl (default: both)", among(_OVER_PT2PT), default=_OVER_PT2PT
+        "--over LIST",
+        "libraries: mpi, nccl (default: both)",
+        among(_OVER_PT2PT),
+        default=_OVER_PT2PT,
+        by_project=True,
     )
     arguments.add(
         "--memory LIST", "memory of the messages: gpu, host (default: both)", among(_MEMORIES),
-        default=_MEMORIES,
+        default=_MEMORIES, by_project=True,
     )  # fmt: skip
     arguments.add(
         "--sizes SIZES", f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
-        parse_sizes, default=parse_sizes(_SIZES),
+        parse_sizes, default=parse_sizes(_SIZES), by_project=True,
     )  # fmt: skip
     add_running(arguments)
     return arguments
@@ -217,23 +227,33 @@ def parser_of_overalloc(name: str) -> Parser:
     )
     arguments.add("given N*", "the five numbers of the first form")
     arguments.add(
-        "--memory", "memory of the buffers (default: %(default)s)", choices=("gpu", "host"), default="gpu"
+        "--memory",
+        "memory of the buffers (default: %(default)s)",
+        choices=("gpu", "host"),
+        default="gpu",
+        by_project=True,
     )
     sweep = arguments.add_argument_group("sweep")
-    sweep.add("--sweep", "time every phase for each over-allocation and mechanism")
+    sweep.add("--sweep", "time every phase for each over-allocation and mechanism", by_project=True)
     sweep.add(
         "--means LIST",
         "mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
-        among(_MEANS),
+        among(_MEANS), by_project=True,
     )  # fmt: skip
-    sweep.add("--buffer SIZE", "buffer size (default: 1GiB)", parse_size, default=2**30)
-    sweep.add("--copy SIZE", "size of the copied part (default: 1MiB)", parse_size, default=2**20)
+    sweep.add("--buffer SIZE", "buffer size (default: 1GiB)", parse_size, default=2**30, by_project=True)
+    sweep.add(
+        "--copy SIZE", "size of the copied part (default: 1MiB)", parse_size, default=2**20, by_project=True
+    )
     sweep.add(
         "--over LIST", "over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
-        default=_OVER_OVERALLOC,
+        default=_OVER_OVERALLOC, by_project=True,
     )  # fmt: skip
     sweep.add(
-        "--repeats N", "number of allocations for each over-allocation (default: %(default)s)", int, default=5
+        "--repeats N",
+        "number of allocations for each over-allocation (default: %(default)s)",
+        int,
+        default=5,
+        by_project=True,
     )
     add_running(arguments)
     arguments.set_defaults(format="overalloc")
