@@ -39,6 +39,13 @@ _NOISE = re.compile(
 )
 
 
+#: How tools report what failed, also after their last line.
+_OWN = re.compile(
+    r"\W*(\[?CUDA_ERROR_|Invalid value when checking|ASSERT in|Error: |Failed Validation|CUDA failure)",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True)
 class FoundTable:
     """A table of a log.
@@ -136,6 +143,8 @@ class FoundLog:
         partial: Whether the tool measures a part of the machine, so that the log may name fewer GPUs than
             there are.
         of_other_vendor: Whether the file names GPUs of another vendor than NVIDIA, or their libraries.
+        settings: Settings of NCCL of the run, ``NAME=value``: of its command, and as NCCL prints them.
+        closed: Whether the tool has printed its last line, so that what fails then is another program.
     """
 
     tool: str
@@ -161,6 +170,8 @@ class FoundLog:
     independent: bool = False
     partial: bool = False
     of_other_vendor: bool = False
+    settings: tuple[str, ...] = ()
+    closed: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -180,8 +191,9 @@ class FoundLog:
         Args:
             line: The line.
             known: What the tool prints.
-            outside: Whether the run has ended already, as in ``says_failure``.
+            outside: Whether the run has ended already, as in ``says_failure``; so it has after a last line.
         """
+        outside = outside or (self.closed and not _OWN.match(line))
         if scan.says_failure(line, outside=outside):
             self.failures.append(scan.reason_of(line))
         elif line and not _NOISE.match(line) and not (known and known.match(line)):
@@ -265,8 +277,10 @@ class Tool(NamedTuple):
         start: Lines with which a log begins.
         read: Reads the lines of one or several runs.
         of_json: Reads an object of JSON; None if it is of another tool, or if the tool writes no JSON.
+        commands: Whether commands before other tools in the text matter, such as ``export``.
     """
 
     start: re.Pattern[str]
     read: Callable[[Sequence[str]], Iterable[FoundLog]]
     of_json: Callable[[dict[str, Any]], FoundLog | None] | None = None
+    commands: bool = False

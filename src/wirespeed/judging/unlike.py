@@ -59,7 +59,18 @@ def _of_runs(results: list[TestcaseResult]) -> Iterator[str]:
     (low, slow), (high, fast) = ordered[0], ordered[-1]
     if low < _UNLIKE * high:
         at = f" at {format_size(size)}" if (size := values[0][place][0]) else ""
-        yield f"{slow.name} reaches {_compared(low, fast.name, high, at)}"
+        if slow.settings != fast.settings:
+            slower, faster = (_called(result, other) for result, other in ((slow, fast), (fast, slow)))
+            times = f"{high / GB:.4g} ({high / low:.3g} times as much)"
+            yield f"{slower} reaches {low / GB:.4g} GB/s{at}, {faster} {times}"
+        else:
+            yield f"{slow.name} reaches {_compared(low, fast.name, high, at)}"
+
+
+def _called(result: TestcaseResult, other: TestcaseResult) -> str:
+    """The name of a run, with the settings that another one does not have."""
+    own = [setting for setting in result.settings if setting not in other.settings]
+    return " with ".join(filter(None, (result.name, ", ".join(own))))
 
 
 def _rates(result: TestcaseResult) -> dict[_Place, tuple[int, float]]:
