@@ -13,7 +13,8 @@ from . import scan
 
 #: What a shell prints before a command: ``user@host:~$``, ``[user@host ~]#``, ``bash-5.1$``, ``$``, ``+``.
 _PROMPT = re.compile(
-    r"(\([\w.-]+\)\s*)?(\[?[\w.-]+@[\w.-]+[^$#%]{0,200}?\]?[$#%]|[\w.:~/@-]*\$|\[[^\]]{1,80}\]#|\++) +(?=\S)"
+    r"(\([\w.-]+\)\s*)?(\[?[\w.-]+@[\w.-]+[^$#%]{0,200}?\]?[$#%]|[\w.:~/@-]*\$|\++) +(?=\S)|"
+    r"\[[^\]]{1,80}\][$#] *(?=\S)"
 )
 #: Marks of a post and labels before a command.
 _LABEL = re.compile(
@@ -61,7 +62,7 @@ _MOST_SETTINGS = 100
 
 def command_of(line: str) -> str:
     """The command of a line, without its prompt; empty if it has none."""
-    line = line[:_LONGEST]
+    line = line[:_LONGEST].replace("**", "")
     if match := _PROMPT.match(line):
         return line[match.end() :].strip()
     bare = line[_LABEL.match(line).end() :].strip()  # type: ignore[union-attr]  # matches nothing, too

@@ -17,6 +17,7 @@ from ..measurement import Unit
 from ..tables import Half
 from ..units import format_size
 from . import scan
+from .commands import command_of
 
 #: Maximum number of unknown lines that are kept.
 KEPT_LINES = 5
@@ -26,8 +27,6 @@ _INCOMPLETE = "the log may be incomplete"
 HOST_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 #: What stands between the lines of any tool and says nothing of its values.
 _NOISE = re.compile(
-    r"(\S+@\S+\s?)?\S*[$#%]\s?[\w./~]|"  # a command behind a prompt
-    r"(export |env |sudo |docker |[A-Z_][A-Z0-9_]*=\S* +)*\S*(mpirun|mpiexec|srun|_perf|numactl)( +\S.*)?$|"
     r"(export |declare -x )?[A-Z_][A-Z0-9_]*=\S*$|"  # a setting
     r"[`~]{3,}\s*\w*$|</?(details|summary|pre|code|br)\b.*>|"  # marks of a post
     # Open MPI: bindings, maps of a job; HCOLL and UCX
@@ -196,7 +195,7 @@ class FoundLog:
         outside = outside or (self.closed and not _OWN.match(line))
         if scan.says_failure(line, outside=outside):
             self.failures.append(scan.reason_of(line))
-        elif line and not _NOISE.match(line) and not (known and known.match(line)):
+        elif line and not (_NOISE.match(line) or command_of(line)) and not (known and known.match(line)):
             self.unknown.append(line)
 
     def doubt(self, what: str, quoted: str = "") -> None:
