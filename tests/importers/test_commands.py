@@ -97,6 +97,19 @@ def test_the_settings_of_a_command_are_those_of_the_table_below_it(above: str, t
     assert not judged.check.culprits  # the other run shows the links to be fast
 
 
+#: The same test is faster with a setting if it reaches less than 75% without it.
+@pytest.mark.parametrize(("rate", "is_cause"), [(6.9, True), (7.0, False)])
+def test_a_setting_with_which_the_same_test_is_faster_is_not_the_cause(
+    rate: float, is_cause: bool, tmp_path: Path
+) -> None:
+    half = f"{rate / 1.5:.2f}  {rate:.2f}"
+    faster = FAST.replace("149.89  224.84", half).replace("149.93  224.89", half)
+    document = loaded(tmp_path, f"{COMMAND}{SLOW}NCCL_P2P_DISABLE=1 {COMMAND}{faster}")
+    names = [finding.cause.name for finding in Judged(document).diagnosis.findings]
+    assert ("nccl-disabled" in names) is is_cause
+    assert ("with NCCL_P2P_DISABLE=1 7 (1.35 times as much)" in "".join(unlike(document))) is not is_cause
+
+
 def test_a_setting_ends_with_its_command_and_that_of_a_shell_with_unset(tmp_path: Path) -> None:
     for first, between in (
         (f"NCCL_P2P_DISABLE=1 {COMMAND}", COMMAND),

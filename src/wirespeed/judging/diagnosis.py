@@ -5,8 +5,7 @@ Measure what suspicions require: which testcases a run measures next, and why.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +24,9 @@ from .causes import CAUSES
 from .cells_seen import distinguishing, slow_keys
 from .judge import Check, judge
 from .localise import WrongData
-from .nccl_settings import disabling, is_within_a_host
+from .nccl_settings import DISABLED, disabled_cells
 from .other_ways import OtherWay
+from .unlike import by_settings
 from .verdict import Judgement, Verdict, at_device
 
 if TYPE_CHECKING:
@@ -229,11 +229,20 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     # That a path is slow is known of a pair that is slower than another way: it takes a cause to explain it.
     by_host = {key for key, judgement in pairs.items() if judgement.why == OtherWay.HOST}
     nameless, milder, known, done = 0, set[Key](), list[Finding](), set[Key]()
-    for of_setting, explained_by_it in _by_settings(document, check, facts):
-        known.append(of_setting)
-        done |= explained_by_it
-    judged = [judgement for judgement in check.judgements if judgement.key not in done]
-    for explanation in explain(document, judged, facts):
+    slow = slow_keys(check.judgements)
+    helping, slowed = by_settings(document)
+    for sign, disabled in disabled_cells(document, slow, facts, helping):
+        cause = next(cause for cause in CAUSES if cause.name == DISABLED)
+        known.append(
+            Finding(
+                cause, "", sign.text, len(disabled), weight=sign.weight or cause.weight, host=sign.host,
+                commands=_commands(document.machine, "", cause), at_any_rate=True,
+            )
+        )  # fmt: skip
+        done |= disabled
+    judged = [j for j in check.judgements if j.key not in done and j.key.testcase not in slowed]
+    of_host = facts if not (helping or slowed) else facts.without(Known.NCCL_VARIABLES)
+    for explanation in explain(document, judged, of_host):
         keys = explanation.keys
         finding = _known(document, explanation)
         # What slows down the host would slow down copies through it, which are faster.
@@ -252,7 +261,6 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         for vertex in (vertices.of(finding.place), *vertices.gpus_at(finding.place))
         for device in ("", vertex.device)
     }
-    slow = slow_keys(check.judgements)
     left = [*_slow(document, slow - done), *_slow_paths(document)]
     slow_paths = len(left) - len(slow - done)
     possible = []
@@ -263,7 +271,10 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     explained, too_slow, covered = set[int](), set[int](), set[int]()
     for cause in CAUSES:
         for sign in cause.signs(document.machine, facts) if document.facts else ():
-            cells = {i for i, cell in enumerate(left) if cell.fits(cause, sign)}
+            if sign.settings and helping.issuperset(sign.settings):
+                continue
+            is_named = bool(document.imported and cause.name == DISABLED and sign.settings)  # or does not fit
+            cells = {i for i, cell in enumerate(left) if not is_named and cell.fits(cause, sign)}
             weight = sign.weight or cause.weight
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
@@ -467,31 +478,3 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
         for measured in placed(document)
         if measured.key in keys
     ]
-
-
-def _by_settings(document: Document, check: Check, facts: Facts) -> Iterator[tuple[Finding, set[Key]]]:
-    """Yield what disables the transport of slow collectives of a log, with these.
-
-    Shared memory and sockets explain any lower rate. Within a host, shared memory is not faster than PCIe.
-    """
-    machine, slow = document.machine, slow_keys(check.judgements)
-    rates = [link.capacity for link in machine.links if link.kind in (LinkKind.PCIE, LinkKind.C2C)]
-    most = max((rate for rate in rates if rate), default=math.inf)
-    cause = next(cause for cause in CAUSES if cause.name == "nccl-disabled")
-    for sign in cause.signs(machine, facts) if slow and document.imported else ():
-        keys = {
-            key
-            for key, cell, _, result in placed(document)
-            if key in slow
-            and result.collective
-            and disabling(document, result) & {*sign.settings, sign.text}
-            and ((cell.value or 0.0) < most or not is_within_a_host(document, result))
-        }
-        if keys:
-            commands = _commands(machine, "", cause)
-            weight = sign.weight or cause.weight
-            finding = Finding(
-                cause, "", sign.text, len(keys), weight=weight, host=sign.host, commands=commands,
-                at_any_rate=True,
-            )  # fmt: skip
-            yield finding, keys

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from itertools import combinations
 
 from ..document import Document, TestcaseResult
 from ..hardware.facts import Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
+from ..results.cells import Key, placed
 from .cause import Sign, Weight, facts_of, selection
 
+#: Name of the cause that a transport is disabled.
+DISABLED = "nccl-disabled"
 #: Settings of transports between the GPUs of a host.
 _WITHIN_A_HOST = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")
 #: Settings that disable a transport with one of these values.
@@ -103,3 +108,29 @@ def is_within_a_host(document: Document, result: TestcaseResult) -> bool:
     ranks = result.collective.ranks if result.collective else 1
     several = len({rank.host for rank in document.ranks}) > 1
     return not several and ranks <= max(1, len(document.machine.gpus))
+
+
+def disabled_cells(
+    document: Document, slow: Collection[Key], facts: Facts, helping: Collection[str]
+) -> Iterator[tuple[Sign, set[Key]]]:
+    """Yield what disables the transport of slow collectives of a log, with these.
+
+    Shared memory and sockets explain any lower rate. Within a host, shared memory is not faster than PCIe.
+
+    Args:
+        document: The log.
+        slow: The slow values.
+        facts: Its facts.
+        helping: Settings without which the same test is slower.
+    """
+    rates = [link.capacity for link in document.machine.links if link.kind in (LinkKind.PCIE, LinkKind.C2C)]
+    most = max((rate for rate in rates if rate), default=math.inf)
+    cells = [
+        (key, disabling(document, result) - set(helping))
+        for key, cell, _, result in placed(document)
+        if key in slow and ((cell.value or 0.0) < most or not is_within_a_host(document, result))
+    ]  # fmt: skip
+    for of_host in facts.of_each_host:
+        for sign in disabled(document.machine, of_host):
+            if keys := {key for key, by in cells if not by.isdisjoint({*sign.settings, sign.text})}:
+                yield replace(sign, host=of_host.host), keys
