@@ -123,6 +123,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
         busy: Devices that another process used meanwhile -> how, to be read after "is".
         collective: The collective, if the testcase measures one.
         left_out: Number of values for which the time limit of the run left no time.
+        settings: Settings of NCCL of an imported run, ``NAME=value``, of which those of one file may differ.
     """
 
     __test__ = False
@@ -144,6 +145,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
     busy: dict[str, str] = {}
     collective: CollectiveInfo | None = None
     left_out: Integer = 0
+    settings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         cells = many(sum(len(table.cells) for table in self.tables), "cell")

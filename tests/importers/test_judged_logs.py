@@ -251,3 +251,46 @@ def test_pairs_that_differ_are_named(capsys: pytest.CaptureFixture[str]) -> None
     said = " ".join(capsys.readouterr().out.split())
     assert "gpu2 → gpu1 reaches 14.3 GB/s, gpu0 → gpu1 128.1 (89% less)" in said
     assert not [*unlike(wirespeed.load_log(LOGS.parent / "published/nvbandwidth-a6000-issue50.txt"))]
+
+
+#: Public logs: verdict, and what sentence or advice says (issues 1435, 1161 and 814 of nccl, 82 and 294
+#: of nccl-tests, 6327 of ucx, 34 of nvbandwidth; shortened, names replaced).
+PUBLIC = {
+    "all-gather-two-gpus": (Verdict.UNKNOWN, "no value could be judged"),
+    "bridged-pair": (Verdict.UNKNOWN, "--machine NAME-N, such as hgx-h100-2"),
+    "broadcast-over-sockets": (Verdict.WARN, "transports of NCCL are disabled or not used"),
+    "osu-host-to-gpu": (Verdict.UNKNOWN, "no value could be judged"),
+    "p2p-slower-than-host": (Verdict.WARN, "possibly, the IOMMU translates the addresses of GPUs"),
+    "unconnected-rows": (Verdict.UNKNOWN, "measure several ranks in one job"),
+    "wrong-data": (Verdict.FAIL, "Invalid value when checking the pattern"),
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_logs_get_their_right_answer(name: str) -> None:
+    verdict, text = PUBLIC[name]
+    document = log(name)
+    assert judge(document).verdict is verdict and text in everything(document)
+
+
+@pytest.mark.parametrize(
+    ("name", "operation", "ranks"),
+    [
+        ("all-gather-two-gpus", "all_gather", 2), ("bridged-pair", "all_reduce", 2),
+        ("broadcast-over-sockets", "broadcast", 2), ("unconnected-rows", "all_reduce", 1),
+    ],
+)  # fmt: skip
+def test_collectives_of_public_logs(name: str, operation: str, ranks: int) -> None:
+    (result,) = log(name).testcases
+    assert result.collective is not None
+    assert (result.collective.operation, result.collective.ranks) == (operation, ranks)
+
+
+def test_settings_of_a_public_command() -> None:
+    (result,) = log("broadcast-over-sockets").testcases
+    assert "NCCL_IB_DISABLE=1" in result.settings and "NCCL_SOCKET_IFNAME=eth0" in result.settings
+
+
+def test_commands_of_other_tools_are_no_unknown_lines() -> None:
+    unknown = [imported.unknown for imported in log("osu-host-to-gpu").imported]
+    assert sum(unknown) == 2  # the two lines of prose

@@ -282,6 +282,10 @@ class Facts:
     def __iter__(self) -> Iterator[Fact]:
         return iter(self._facts.values())
 
+    def without(self, name: str) -> Facts:
+        """The facts of all hosts without those of a name."""
+        return Facts((fact for fact in self._all if fact.name != name), self.host)
+
     def devices(self) -> tuple[str, ...]:
         """The devices that facts are about, in order; the host, which has no name, is not one."""
         return tuple(dict.fromkeys(device for device, _ in self._facts if device))

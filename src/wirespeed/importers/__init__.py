@@ -7,14 +7,17 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from ..document import SCHEMA, Document, ImportedLog
 from ..errors import NotARun, UsageError
+from ..hardware.facts import Fact
 from ..hardware.topology import Machine
 from ..results.store import STDIN, content
 from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
-from . import scan, tried
+from . import commands, scan, tried
 from .assumed_machine import machine_of, networked, other_models
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE
 from .host_facts import NVIDIA_SMI
@@ -167,7 +170,7 @@ def _document(
         options={name: value for log in logs for name, value in log.options.items()},
         started="",
         testcases=tuple(cases),
-        facts=tuple(dict.fromkeys(fact for log in logs for fact in log.facts)),
+        facts=_together(fact for log in logs for fact in log.facts),
         warnings=tuple(dict.fromkeys(warnings)),
         ranks=next((tuple(log.ranks) for log in logs if log.ranks), ()),
         imported=tuple(
@@ -178,6 +181,20 @@ def _document(
             for log in logs
         ),
     )  # fmt: skip
+
+
+def _together(facts: Iterable[Fact]) -> tuple[Fact, ...]:
+    """The facts of all runs, each once; lists, such as settings, have the items of all runs."""
+    found: dict[object, Fact] = {}
+    for fact in facts:
+        if isinstance(fact.value, tuple):
+            place = (fact.host, fact.device, fact.name)
+            before = found[place].value if place in found else ()
+            assert isinstance(before, tuple)
+            found[place] = replace(fact, value=tuple(dict.fromkeys((*before, *fact.value))))
+        else:
+            found[fact] = fact
+    return tuple(found.values())
 
 
 def _warning(logs: Sequence[FoundLog]) -> str:
@@ -247,7 +264,8 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Read the output of different tools, one after the other."""
     current: Tool | None = None
     pending: list[str] = []
-    before: list[str] = []  # the first line of a tool
+    before: list[tuple[str, bool]] = []  # what failed before the first line of a tool, and whether just then
+    shell, said = commands.Commands(), list[str]()  # the commands so far
     last: FoundLog | None = None  # of JSON, to which the lines before and after it belong
     at = tried = 0
     while at < len(lines):
@@ -258,8 +276,8 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
             if current:
                 yield from _begun_after(before, current.read(pending))
             else:
-                before += [line for line in pending if scan.says_failure(line)]
-            current, pending, last = None, [], log
+                before += _failed(pending)
+            current, pending, last, shell.another = None, [], log, False
             log.lines = end - at
             yield from _begun_after(before, [log])
             at = end
@@ -268,12 +286,16 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
         if begun and begun is not current:
             if current:
                 yield from _begun_after(before, current.read(pending))
-                pending = []
+                pending = said.copy() if begun.commands else []
             else:
-                before += [line for line in pending if scan.says_failure(line)]
+                before += _failed(pending)
                 pending = [line for line in pending if not scan.says_failure(line)]
             current = begun
-        pending.append(line)
+        if shell.line(line.strip()):
+            said.append(line)
+        shell.another = shell.another and not begun
+        if not (shell.another and (current or last) and scan.says_failure(line)):
+            pending.append(line)
         at += 1
     if current:
         yield from _begun_after(before, current.read(pending))
@@ -281,12 +303,23 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
         last.failures += [scan.reason_of(line) for line in pending if scan.says_failure(line)]
 
 
-def _begun_after(before: list[str], logs: Iterable[FoundLog]) -> Iterator[FoundLog]:
-    """Yield logs; what failed before the first one failed it only if it has no values, or a process ended."""
+#: Number of lines before the first one of a tool in which a failure may be its own: MPI and srun print theirs
+#: out of order.
+_NEAR = 20
+
+
+def _failed(lines: Sequence[str]) -> Iterator[tuple[str, bool]]:
+    """Yield what failed before a tool began, and whether it is near: else it is of what ran before."""
+    first = len(lines) - _NEAR
+    return ((line, i >= first) for i, line in enumerate(lines) if scan.says_failure(line))
+
+
+def _begun_after(before: list[tuple[str, bool]], logs: Iterable[FoundLog]) -> Iterator[FoundLog]:
+    """Yield logs; what failed before the first one failed it if it has no values, or a process ended near."""
     for log in logs:
         has_values = bool(log.tables or log.collectives)
-        for line in before:
-            if scan.says_failure(line, outside=has_values):
+        for line, near in before:
+            if (near or not has_values) and scan.says_failure(line, outside=has_values):
                 log.failures.append(scan.reason_of(line))
             else:
                 log.unknown.append(line)

@@ -135,7 +135,7 @@ def _run_of_bandwidth(lines: Sequence[str]) -> _Run:
         elif match := _DEVICE_BANDWIDTH.match(line):
             run.devices[int(match[1]) % scan.MOST_DEVICES] = scan.text(match[2])
         elif match := _RESULT.match(line):
-            ended = match[1] == "PASS"
+            ended = log.closed = match[1] == "PASS"
             if not "PASS".startswith(match[1]):
                 log.failures.append(scan.text(line))
         else:
@@ -266,15 +266,14 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
             }
             at = max(end, at)
         else:
+            log.closed |= line.startswith(_CLOSING)
             log.other(line, _KNOWN_P2P)
     for i in sorted({i for i, _ in refused}):
         lacking = ", ".join(f"gpu{j}" for j in sorted(j for a, j in refused if a == i))
         log.facts.append(Fact(_NO_ACCESS, scan.text(lacking), device=f"gpu{i}"))
     if not log.tables:
         log.doubt("it has no values")
-    elif any(line.startswith(_CONNECTIVITY) for line in lines) and not any(
-        line.startswith(_CLOSING) for line in lines
-    ):
+    elif any(line.startswith(_CONNECTIVITY) for line in lines) and not log.closed:
         log.doubt("it lacks its last line")
     return log
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..backends.nccl.channel import MOST_TRANSPORTS, matters, ways
 from ..data import of_nics, of_platform
 from ..hardware.facts import OFF, ON, Fact, Known
 from ..units import GB, many
 from . import scan
+from .commands import texts
 from .log import FoundLog, FoundNics, Tool
 
 #: A variable that NCCL obeys: numbers end in a full stop, texts do not. Source: ncclLoadParam and ncclGetEnv.
@@ -92,6 +93,19 @@ class NcclLines:
             settings[match[1]] = match[2].strip()
         else:
             found.update((name[:_LONGEST_NAME], direct) for name, direct in ways(message))
+
+    def settings(self, of_command: Mapping[str, str], hosts: Collection[str]) -> tuple[str, ...]:
+        """All settings of a run, with those of its command, which apply to the first host at least.
+
+        Args:
+            of_command: Name -> value.
+            hosts: The hosts, as for ``facts``.
+        """
+        first = next(iter(hosts or self._ways), "")
+        if of_command:
+            self._ways[first].update(())
+            self._settings[first] = {**of_command, **self._settings[first]}
+        return texts({name: value for own in self._settings.values() for name, value in own.items()})
 
     def facts(self, hosts: Collection[str]) -> tuple[Fact, ...]:
         """Return the facts of each host; the name of the first is empty.
@@ -200,7 +214,7 @@ _NODE = re.compile(r"\d{1,4}$")
 
 def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield what some lines show, as one log."""
-    log = FoundLog(_TOOL, lines=len(lines), partial=True)
+    log = FoundLog(_TOOL, lines=len(lines), partial=True, closed=True)  # what fails around it is not it
     rows: dict[int, list[str]] = {}
     columns: list[str] = []
     links: dict[int, dict[int, float | None]] = {}  # GPU -> link -> rate, None if inactive

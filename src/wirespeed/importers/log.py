@@ -17,6 +17,7 @@ from ..measurement import Unit
 from ..tables import Half
 from ..units import format_size
 from . import scan
+from .commands import command_of
 
 #: Maximum number of unknown lines that are kept.
 KEPT_LINES = 5
@@ -26,8 +27,6 @@ _INCOMPLETE = "the log may be incomplete"
 HOST_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 #: What stands between the lines of any tool and says nothing of its values.
 _NOISE = re.compile(
-    r"(\S+@\S+\s?)?\S*[$#%]\s?[\w./~]|"  # a command behind a prompt
-    r"(export |env |sudo |docker |[A-Z_][A-Z0-9_]*=\S* +)*\S*(mpirun|mpiexec|srun|_perf|numactl)( +\S.*)?$|"
     r"(export |declare -x )?[A-Z_][A-Z0-9_]*=\S*$|"  # a setting
     r"[`~]{3,}\s*\w*$|</?(details|summary|pre|code|br)\b.*>|"  # marks of a post
     # Open MPI: bindings, maps of a job; HCOLL and UCX
@@ -36,6 +35,13 @@ _NOISE = re.compile(
     r".*\[LOG_CAT_\w+\]|.*\bUCX +(INFO|WARN|DIAG|DEBUG|TRACE)\b|"
     # RCCL and its tests
     r"(RCCL|HIP|ROCm|Hostname|Librccl|librccl) ?(version|path)?\s*:\s|rccl-tests: |RCCL version \S+$"
+)
+
+
+#: How tools report what failed, also after their last line.
+_OWN = re.compile(
+    r"\W*(\[?CUDA_ERROR_|Invalid value when checking|ASSERT in|Error: |Failed Validation|CUDA failure)",
+    re.IGNORECASE,
 )
 
 
@@ -136,6 +142,8 @@ class FoundLog:
         partial: Whether the tool measures a part of the machine, so that the log may name fewer GPUs than
             there are.
         of_other_vendor: Whether the file names GPUs of another vendor than NVIDIA, or their libraries.
+        settings: Settings of NCCL of the run, ``NAME=value``: of its command, and as NCCL prints them.
+        closed: Whether the tool has printed its last line, so that what fails then is another program.
     """
 
     tool: str
@@ -161,6 +169,8 @@ class FoundLog:
     independent: bool = False
     partial: bool = False
     of_other_vendor: bool = False
+    settings: tuple[str, ...] = ()
+    closed: bool = False
 
     @property
     def is_empty(self) -> bool:
@@ -180,11 +190,12 @@ class FoundLog:
         Args:
             line: The line.
             known: What the tool prints.
-            outside: Whether the run has ended already, as in ``says_failure``.
+            outside: Whether the run has ended already, as in ``says_failure``; so it has after a last line.
         """
+        outside = outside or (self.closed and not _OWN.match(line))
         if scan.says_failure(line, outside=outside):
             self.failures.append(scan.reason_of(line))
-        elif line and not _NOISE.match(line) and not (known and known.match(line)):
+        elif line and not (_NOISE.match(line) or command_of(line)) and not (known and known.match(line)):
             self.unknown.append(line)
 
     def doubt(self, what: str, quoted: str = "") -> None:
@@ -265,8 +276,10 @@ class Tool(NamedTuple):
         start: Lines with which a log begins.
         read: Reads the lines of one or several runs.
         of_json: Reads an object of JSON; None if it is of another tool, or if the tool writes no JSON.
+        commands: Whether commands before other tools in the text matter, such as ``export``.
     """
 
     start: re.Pattern[str]
     read: Callable[[Sequence[str]], Iterable[FoundLog]]
     of_json: Callable[[dict[str, Any]], FoundLog | None] | None = None
+    commands: bool = False

@@ -56,7 +56,6 @@ def _run_of_stream(lines: Sequence[str]) -> FoundLog:
     device, unit = "", 0.0 if began else float(MB)  # as STREAM prints it, if an excerpt lacks the heading
     rates: dict[str, float | None] = {}
     kernels: Sequence[str] = _ALL_OF_BABEL if babel else _ALL_OF_STREAM
-    valid = False
     for line in map(str.strip, lines):
         if match := re.match(r"STREAM version (?:\$Revision: )?([\w.]+)|Version: (\S+)", line, re.IGNORECASE):
             log.version = scan.text(match[1] or match[2])
@@ -77,13 +76,13 @@ def _run_of_stream(lines: Sequence[str]) -> FoundLog:
         elif match := _MEAN.match(line):
             rates["Triad"] = scan.in_base(match[2], _scale(match[1]))
         elif _VALID.match(line):
-            valid = True
+            log.closed = True
         else:
             if match := _ONE_KERNEL.match(line):
                 kernels = (match[1].capitalize(),)
             log.other(line, _KNOWN_STREAM)
     missing = [name for name in kernels if name not in rates]
-    if began and (missing or not (babel or valid)):
+    if began and (missing or not (babel or log.closed)):
         where = f"no {', '.join(missing)}" if missing else "it does not say that the data was verified"
         log.doubt(where)
     if device:

@@ -16,6 +16,7 @@ from ..document import CollectiveInfo, RankInfo
 from ..tables import Half
 from ..units import GB, many
 from . import scan
+from .commands import Commands
 from .host_facts import NcclLines
 from .log import FoundCollective, FoundLog, Halves, Tool, gpus_of
 
@@ -41,8 +42,7 @@ _MICRO, _MILLI = 1e-6, 1e-3
 #: Said of jobs whose lines are mixed.
 _UNCONNECTED = "every process is rank 0: the launcher did not connect them (nccl-tests built without MPI=1?)"
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.*nccl-library=(\d+))?")
-_PROGRAM = re.compile(r"# Collective test starting: (\w+)_perf")
-_MENTIONED = re.compile(r"\b([a-z_]+)_perf\b")
+_PROGRAM = re.compile(r"#? ?Collective test (starting|concluded): (\w+)_perf")
 _OPTIONS = re.compile(
     r"#? ?nThread (\d{1,6}) nGpus (\d{1,6}) minBytes (\d{1,18}) maxBytes (\d{1,18}) "
     r"step: (\d{1,18})\((\w+)\)(.*)"
@@ -124,18 +124,19 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     Processes that the launcher did not connect are jobs of one rank each, whose lines are mixed.
     """
     jobs: list[_LinesOfRun] = []
+    shell = Commands()
     for line in lines:
         stripped = line.strip()
         begins = bool(_VERSION.match(stripped) or _OPTIONS.match(stripped))
         if _HEAD.match(stripped):  # an excerpt may have only the tables of several runs
             begins = all(job.went_on for job in jobs)
         if begins and jobs and all(job.has(stripped) for job in jobs):
-            before, following = jobs, _LinesOfRun(jobs[-1].mentioned)
+            before, following = jobs, _LinesOfRun(shell)
             if any(job.went_on for job in before):
                 jobs = []
                 yield from map(_LinesOfRun.log, before)
             jobs.append(following)
-        jobs = jobs or [_LinesOfRun("")]
+        jobs = jobs or [_LinesOfRun(shell)]
         next((job for job in jobs if not job.has(stripped)), jobs[-1]).line(stripped)
     yield from map(_LinesOfRun.log, jobs)
 
@@ -154,10 +155,10 @@ def note_unconnected(logs: Sequence[FoundLog]) -> None:
 class _LinesOfRun:
     """Reads the text of one run."""
 
-    def __init__(self, mentioned: str) -> None:
+    def __init__(self, shell: Commands) -> None:
         self.found = FoundLog(_TOOL)
-        self.mentioned = mentioned
-        self._program = ""
+        self._shell = shell
+        self._program, self._called, self._settings = "", shell.program, shell.settings
         self._head: list[str] = []
         self._runs = _Results()
         self._begun = self._ended = False
@@ -189,7 +190,7 @@ class _LinesOfRun:
         if match := _VERSION.match(line):
             log.version = scan.text(match[1])
         elif match := _PROGRAM.match(line):
-            self._program = match[1]
+            self._program = match[2] if match[1] == "starting" or self.went_on else self._program
         elif match := _OPTIONS.match(line):
             self._begun = True
             self._options(match)
@@ -221,18 +222,20 @@ class _LinesOfRun:
                 where = f"{match[1]}: " if match[1] else ""
                 self._warned = f"NCCL WARN {where}{scan.reason_of(match[2])}"
         elif line.startswith("#"):
-            self._mention(line)
+            self._command(line)
         elif scan.says_failure(line, outside=over):
             cause = f" ({self._warned})" if self._warned and not log.failures else ""
             log.failures.append(f"{scan.reason_of(line)}{cause}")
-        elif not (self._mention(line) or _UNITS.match(line)):
+        elif not (self._command(line) or _UNITS.match(line)):
             log.other(line, outside=over)
 
-    def _mention(self, line: str) -> bool:
-        """Note the program that a line names, such as the command; return whether it names one."""
-        match = _MENTIONED.search(line)
-        self.mentioned = match[1] if match else self.mentioned
-        return match is not None
+    def _command(self, line: str) -> bool:
+        """Note a command, which is that of the next run if this one has results; return whether it is one."""
+        if found := self._shell.line(line):
+            self._called = self._called if self.went_on else self._shell.program
+            if not (self.went_on or self._begun or self._head or self.found.ranks):
+                self._settings = self._shell.settings
+        return found
 
     def _options(self, match: re.Match[str]) -> None:
         threads, gpus, first, last, step = (int(match[i]) for i in range(1, 6))
@@ -271,10 +274,12 @@ class _LinesOfRun:
         if self._broken:
             rows = f"{many(len(self._broken), 'row')} of the table"
             log.doubt(f"parts of {rows}", self._broken[0])
-        log.facts += self._nccl.facts(dict.fromkeys(rank.host for rank in log.ranks))
+        hosts = dict.fromkeys(rank.host for rank in log.ranks)
+        log.settings = self._nccl.settings(self._settings, hosts)
+        log.facts += self._nccl.facts(hosts)
         log.nics = self._nccl.found(log.ranks[0].model if log.ranks else "")
         ended = self._ended or not self._begun  # an excerpt without the first lines may lack the last ones
-        return _finished(log, self._program or self.mentioned, self._runs, ended)
+        return _finished(log, self._program or self._called, self._runs, ended)
 
 
 def _head_of(row: Sequence[str]) -> list[str]:
@@ -316,7 +321,7 @@ def _finished(log: FoundLog, operation: str, runs: _Results, ended: bool) -> Fou
     listed = max((rank.rank + 1 for rank in log.ranks), default=0)  # an excerpt may lack some
     count = listed or _product(log.options)
     for (kind, operator, root), points in runs.items():
-        names = [operation] if operation else []
+        names = [operation] if operation and _agrees(operation, points, operator, root) else []
         if len(runs) <= _MOST_RUNS:
             names = names or _guessed(points, operator, root, listed)
             count = listed or _ranks_by(points, names, count)
@@ -395,6 +400,21 @@ def _ranks_by(points: dict[int, Any], operations: Sequence[str], least: int) -> 
     return fitting.pop() if len(fitting) == 1 else least
 
 
+def _agrees(name: str, points: dict[int, Halves], operator: str, root: int) -> bool:
+    """Whether the columns are those of an operation that the text names, with any number of ranks."""
+    operation, measured = OPERATIONS.get(name), _ratio(points)
+    if operation is None:
+        return True
+    if operation.rooted != (root >= 0) or (
+        not operation.names_operators and (operation.operator is None) != bool(operator)
+    ):
+        return False
+    if measured is None:
+        return True
+    factors = map(operation.factor, range(1, _MOST_RANKS + 1))
+    return any(abs(factor - measured[0]) < _FACTOR_TOLERANCE for factor in factors)
+
+
 def _guessed(points: dict[int, Halves], operator: str, root: int, ranks: int) -> list[str]:
     """The operations that fit the columns; none if nothing identifies them.
 
@@ -430,7 +450,10 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     if not isinstance(results, list) or not isinstance(config, dict) or "nccl_version" not in content:
         return None
     log = FoundLog(_TOOL, scan.text(f"JSON {content.get('version', '')}"))
-    mentioned = _MENTIONED.search(" ".join(map(str, scan.items_of(content.get("args")))))
+    shell, nccl = Commands(), NcclLines()
+    shell.note(" ".join(str(word) for name in ("env", "args") for word in scan.items_of(content.get(name))))
+    log.settings = nccl.settings(shell.settings, ())
+    log.facts += nccl.facts(())
     log.simulated = scan.fields_of(content.get("wirespeed")).get("simulated") is True
     absent = ("factor" if "step_bytes" in config else "step", "blocking")  # or not a number
     log.options |= {
@@ -467,7 +490,7 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
         if okay not in ("true", "unchecked"):
             log.failures.append(f"{check}: {'FAILED' if okay == 'false' else f'unknown status {okay}'}")
     log.failures += [scan.text(str(error)) for error in scan.items_of(content.get("errors")) if error]
-    return _finished(log, mentioned[1] if mentioned else "", runs, ended)
+    return _finished(log, shell.program, runs, ended)
 
 
 def _whole(value: object) -> int:
@@ -527,4 +550,4 @@ def _note_iterations(log: FoundLog, halves: Sequence[Half]) -> None:
 
 
 #: How these logs are read.
-NCCL_TESTS = Tool(_START, _read, _of_json)
+NCCL_TESTS = Tool(_START, _read, _of_json, commands=True)

@@ -105,7 +105,7 @@ class _TextOfRun:
         self._running = ""
         self._measured = False
         self._parts: set[str] = set()
-        self._closed = self._whole = self._ratios = False
+        self._whole = self._ratios = False
         self._summed: set[str] = set()
 
     def log(self) -> FoundLog:
@@ -129,7 +129,7 @@ class _TextOfRun:
         """
         log, version = self.found, _release(self.found)
         expected = log.tool == "sailbandwidth" or (version is not None and version >= _CLOSING_SINCE)
-        if self._closed or not expected:
+        if log.closed or not expected:
             return
         if self._whole:
             log.doubt("it lacks its closing note")
@@ -153,7 +153,7 @@ class _TextOfRun:
             log.outcomes[match[2]] = (Status.NOT_FOUND, scan.text(match[1]))
         elif line.startswith(_CLOSING):
             self._ends()
-            self._running, self._closed = "", True
+            self._running, log.closed = "", True
         elif match := re.fullmatch(r"Driver Version: (\S+)", line):
             log.driver = scan.text(match[1])
         elif match := re.match(r"(?:CUDA|HGGC) Runtime Version: .*?(\d{4,6})\)?$", line):

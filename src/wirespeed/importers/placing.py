@@ -56,6 +56,7 @@ def results(
     first: dict[tuple[str, Status], int] = {}  # index of the first result of a testcase with tables
     for log in logs:
         for result, strange in _of_log(network, plans, log, nics):
+            result = struct_replace(result, settings=log.settings) if log.settings else result
             place = (result.name, result.status)
             if result.tables and (i := first.setdefault(place, len(placed))) < len(placed):
                 present, before = placed[i]

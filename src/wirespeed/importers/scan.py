@@ -51,6 +51,14 @@ _HARMLESS = re.compile(
     r"(errors?|failed|failures?|mismatches)\s*[:=]\s*0\b",
     re.IGNORECASE,
 )
+#: What compilers and other tools that build a program say, which measures nothing then.
+_BUILD = re.compile(
+    r"^(configure|g?make(\[\d+\])?|cmake|ninja|nvcc|gcc|g\+\+|cc1plus|collect2|(/\S*/)?ld)( \w+)* *:|"
+    r"^CMake Error\b|^\S+\.(c|cc|cpp|cu|h|hpp)(:\d+:\d+|\(\d+\)): (fatal )?error: ",
+    re.IGNORECASE,
+)
+#: What MPI reports of a call that failed. A tool that had printed its last line did not make it.
+_OF_MPI = re.compile(r"^\[\S+:\d+\] \*\*\* +(An error occurred in|reported by process|on \w|MPI_ERR|and )")
 _WRONG_DATA = re.compile(r"validat|corrupt|mismatch|wrong|out of bounds|invalid value", re.IGNORECASE)
 
 
@@ -67,8 +75,10 @@ def says_failure(line: str, *, outside: bool = False) -> bool:
         outside: Whether the run had not begun, or had ended already as it should: then only the early end of
             a process counts. What else failed, such as an entry of ssh, did not fail the run.
     """
+    if outside and _OF_MPI.match(line):
+        return False
     found = _ENDED if outside else _FAILURE
-    return bool(found.search(line)) and not _HARMLESS.search(line)
+    return bool(found.search(line)) and not (_HARMLESS.search(line) or _BUILD.match(line))
 
 
 #: Maximum number of characters of a text from a log, and of what it says of a failure.

@@ -46,7 +46,7 @@ def unconfirmed(
         cell = measured.cell
         if cell.value is None or not cell.expected or not cell.limit:
             continue
-        indices = _limiting(cell)
+        indices = limiting_links(cell)
         limiting = [machine.links[i] for i in indices]
         rates = {
             (link.kind, link.capacity, frozenset(link.ends if i in differing else ()))
@@ -143,6 +143,7 @@ def without_peers(machine: Machine) -> frozenset[int]:
     )
 
 
-def _limiting(cell: Cell) -> list[int]:
+def limiting_links(cell: Cell) -> list[int]:
+    """The links that limit a value, by index: the busiest, and those that are almost as busy."""
     carrying = {link: load for link, load, part in cell.links if part}
     return [link for link, load in carrying.items() if load >= _LIMITING * max(carrying.values())]

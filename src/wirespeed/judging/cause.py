@@ -47,6 +47,7 @@ class Sign:
         weight: Whether it is a defect on its own; None for the weight of the cause.
         host: Host that it is about; empty for the host of the first process.
         at: PCI address for the command that confirms it; empty for that of the device.
+        settings: Settings that it is about, ``NAME=value``: of the runs of a log, those with one of them.
     """
 
     device: str
@@ -54,6 +55,7 @@ class Sign:
     weight: Weight | None = None
     host: str = ""
     at: str = ""
+    settings: tuple[str, ...] = ()
 
 
 def devices_at(machine: Machine, place: str, hosts: Collection[str]) -> set[tuple[str, str]]:

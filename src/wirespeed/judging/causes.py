@@ -7,16 +7,14 @@ found. It claims no more than the facts say: whether it explains slow cells is t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations
 
 from ..hardware.facts import FABRIC_READY, NO_HUGE_PAGES, OFF, ON, WSL, Facts, Known
-from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..statistics import grouped
 from ..tables import IDLE
 from ..units import GIB, MIB, format_size, many, some
 from . import cause as nic_evidence
-from . import host_notes
+from . import host_notes, nccl_settings
 from .cause import Cause, Evidence, Sign, Weight
 
 _DEFECT, _BUSY, _NOTE, _CONDITION = Weight
@@ -44,8 +42,6 @@ _LOW_CLOCK = 0.9
 _RETRIED = 80
 #: Maximum number of devices that a text names.
 _NAMED = 4
-#: Settings of transports between the GPUs of a host.
-_WITHIN_A_HOST = ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE")
 #: Throttle reasons that hold nothing back, or only as the user wants.
 _HARMLESS = {IDLE, "application clocks", "display clocks"}
 
@@ -71,55 +67,6 @@ def _no_peers(machine: Machine, facts: Facts) -> Iterator[Sign]:
         others = [other.name for other in machine.gpus if other is not gpu]
         if lacking := [name for name in others if name not in gpu.peers]:
             yield Sign(gpu.name, f"it cannot access {', '.join(lacking)}")
-
-
-def _nccl(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    selected = any(nic_evidence.selection(machine, facts))  # a cause with its own remedy
-    settings = [
-        setting
-        for setting in facts.several(Known.NCCL_VARIABLES)
-        if not _disables(setting, machine) and not (selected and "NCCL_IB_" in setting)
-    ]
-    if settings:
-        yield Sign("", ", ".join(settings) + _used(facts))
-
-
-def _nccl_disabled(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    if settings := [one for one in facts.several(Known.NCCL_VARIABLES) if _disables(one, machine)]:
-        yield Sign("", ", ".join(settings) + _used(facts))
-    elif facts.text(Known.NCCL_NETWORK).endswith("/Socket"):
-        yield Sign("", "NCCL used TCP sockets between the hosts", Weight.CONDITION)
-    elif len({rank.host for rank in machine.ranks}) <= 1 and _all_linked(machine):
-        transports = facts.several(Known.NCCL_TRANSPORTS)
-        if slow := [transport for transport in transports if not transport.startswith("P2P")]:
-            yield Sign("", f"NVLink connects all GPUs, but NCCL used {', '.join(slow)}")
-
-
-def _used(facts: Facts) -> str:
-    """Return which transports NCCL used; empty if that is unknown."""
-    network = facts.text(Known.NCCL_NETWORK)
-    transports = [*facts.several(Known.NCCL_TRANSPORTS), *([network] if network else [])]
-    return f"; NCCL used {', '.join(transports)}" if transports else ""
-
-
-def _all_linked(machine: Machine) -> bool:
-    """Return whether every two GPUs can access each other and are connected by NVLink or its switches."""
-    vertices = MachineVertices(machine)
-    ends: dict[str, set[str]] = {gpu.name: set() for gpu in machine.gpus}
-    for link in machine.links:
-        if link.kind is LinkKind.NVLINK:
-            ends.setdefault(vertices.of(link.source).device, set()).add(vertices.of(link.destination).device)
-    return len(machine.gpus) > 1 and all(
-        b.name in a.peers and (b.name in ends[a.name] or ends[a.name] & ends[b.name])
-        for a, b in combinations(machine.gpus, 2)
-    )
-
-
-def _disables(setting: str, machine: Machine) -> bool:
-    """Return whether a setting disables a transport that the GPUs of a host can use."""
-    name, _, value = setting.rpartition(": ")[2].partition("=")
-    unused = name in _WITHIN_A_HOST and len(machine.gpus) == 1
-    return name.endswith("_DISABLE") and value.strip() not in ("0", "") and not unused
 
 
 def _shm(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -436,8 +383,8 @@ CAUSES = (
           "nvidia-smi -q{gpu} -d PERFORMANCE,TEMPERATURE,POWER", "check cooling and power supply"),
     Cause("bandwidth-mode", "NVLinks run in a reduced bandwidth mode", _DEFECT, _NVLINK, _bandwidth_mode,
           "nvidia-smi nvlink -gBwMode", "nvidia-smi nvlink -sBwMode FULL", setting=True),
-    Cause("nccl-disabled", "transports of NCCL are disabled or not used", _DEFECT, _ALL, _nccl_disabled,
-          "env | grep NCCL_; cat /etc/nccl.conf",
+    Cause("nccl-disabled", "transports of NCCL are disabled or not used", _DEFECT, _ALL,
+          nccl_settings.disabled, "env | grep NCCL_; cat /etc/nccl.conf",
           "remove the setting; if NCCL uses sockets without one, make the RDMA devices visible to it", True,
           setting=True),
     Cause("shm", "/dev/shm is small", _DEFECT, _ALL, _shm, "df -h /dev/shm",
@@ -527,7 +474,7 @@ CAUSES = (
     Cause("low-clocks", "the clocks of the GPU stay low under load", _CONDITION, _MEMORY | _NVLINK | _PCIE,
           _low_clocks, "nvidia-smi -q{gpu} -d CLOCK,PERFORMANCE",
           "nvidia-smi -rgc; nvidia-smi -rmc; check the power cables; reset the GPU, or restart the host"),
-    Cause("nccl-settings", "settings of NCCL are not its defaults", _CONDITION, _ALL, _nccl,
+    Cause("nccl-settings", "settings of NCCL are not its defaults", _CONDITION, _ALL, nccl_settings.others,
           "env | grep NCCL_; cat /etc/nccl.conf", "measure without the setting", True, setting=True),
     Cause("nvlinks-inactive", "NVLinks are inactive, as many as on other GPUs", _CONDITION, _NVLINK,
           _nvlinks_everywhere, "nvidia-smi nvlink -s{gpu}",

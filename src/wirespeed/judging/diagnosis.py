@@ -19,12 +19,14 @@ from ..results.cells import Key, placed
 from ..terminal import Tabular, brief
 from ..testcases import Testcase
 from ..units import GB, many
-from .cause import Cause, Weight, facts_of
+from .cause import Cause, Sign, Weight, facts_of
 from .causes import CAUSES
 from .cells_seen import distinguishing, slow_keys
 from .judge import Check, judge
 from .localise import WrongData
+from .nccl_settings import DISABLED, disabled_cells
 from .other_ways import OtherWay
+from .unlike import by_settings
 from .verdict import Judgement, Verdict, at_device
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ class Finding:
         next: Testcase not yet measured that distinguishes it from most of ``others``; None if there is none.
         commands: Commands that confirm it, then those for ``others``, for the device.
         slow: Number of slow cells of the run.
+        at_any_rate: Whether it is the cause of its cells however slow they are, as of a disabled transport.
     """
 
     cause: Cause
@@ -65,6 +68,7 @@ class Finding:
     residual: bool = False
     commands: tuple[str, ...] = ()
     slow: int = 0
+    at_any_rate: bool = False
 
     def __repr__(self) -> str:
         where = f" ({self.where})" if self.where else ""
@@ -82,7 +86,7 @@ class Finding:
 
         What the predictions of one cause miss, a second one can often fit: it needs facts.
         """
-        return self.factor is not None and not self.others and not self.residual
+        return (self.factor is not None or self.at_any_rate) and not self.others and not self.residual
 
     @property
     def certainty(self) -> str:
@@ -112,9 +116,13 @@ class Finding:
     def explains(self) -> str:
         """How many of the slow values it explains, for people; empty if it explains nothing."""
         if self.cells:
-            verb = "may explain" if self.factor is None else "explains"
-            return f"{verb} {self.cells} of {many(self.slow, 'slow value')}"
+            return f"{self.verb} {self.cells} of {many(self.slow, 'slow value')}"
         return f"explains {many(self.lower, 'value')} below the typical ones" if self.lower else ""
+
+    @property
+    def verb(self) -> str:
+        """Whether it explains its slow values, or may explain them."""
+        return "may explain" if self.factor is None and not self.at_any_rate else "explains"
 
     @property
     def details(self) -> list[tuple[str, str]]:
@@ -220,8 +228,21 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     pairs = {judgement.key: judgement for judgement in check.judgements if judgement.why in tuple(OtherWay)}
     # That a path is slow is known of a pair that is slower than another way: it takes a cause to explain it.
     by_host = {key for key, judgement in pairs.items() if judgement.why == OtherWay.HOST}
-    nameless, done, milder, known = 0, set[Key](), set[Key](), list[Finding]()
-    for explanation in explain(document, check.judgements, facts):
+    nameless, milder, known, done = 0, set[Key](), list[Finding](), set[Key]()
+    slow = slow_keys(check.judgements)
+    helping, slowed = by_settings(document)
+    for sign, disabled in disabled_cells(document, slow, facts, helping):
+        cause = next(cause for cause in CAUSES if cause.name == DISABLED)
+        known.append(
+            Finding(
+                cause, "", sign.text, len(disabled), weight=sign.weight or cause.weight, host=sign.host,
+                commands=_commands(document.machine, "", cause), at_any_rate=True,
+            )
+        )  # fmt: skip
+        done |= disabled
+    judged = [j for j in check.judgements if j.key not in done and j.key.testcase not in slowed]
+    of_host = facts if not (helping or slowed) else facts.without(Known.NCCL_VARIABLES)
+    for explanation in explain(document, judged, of_host):
         keys = explanation.keys
         finding = _known(document, explanation)
         # What slows down the host would slow down copies through it, which are faster.
@@ -240,7 +261,6 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         for vertex in (vertices.of(finding.place), *vertices.gpus_at(finding.place))
         for device in ("", vertex.device)
     }
-    slow = slow_keys(check.judgements)
     left = [*_slow(document, slow - done), *_slow_paths(document)]
     slow_paths = len(left) - len(slow - done)
     possible = []
@@ -251,7 +271,10 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     explained, too_slow, covered = set[int](), set[int](), set[int]()
     for cause in CAUSES:
         for sign in cause.signs(document.machine, facts) if document.facts else ():
-            cells = {i for i, cell in enumerate(left) if cell.fits(cause, sign.host, sign.device)}
+            if sign.settings and helping.issuperset(sign.settings):
+                continue
+            is_named = bool(document.imported and cause.name == DISABLED and sign.settings)  # or does not fit
+            cells = {i for i, cell in enumerate(left) if not is_named and cell.fits(cause, sign)}
             weight = sign.weight or cause.weight
             if (cause.name, sign.host, sign.device) in named:  # predictions are too far off for these cells
                 explained |= cells
@@ -406,17 +429,26 @@ def _slow_paths(document: Document) -> list[_Slow]:
 
 @dataclass(frozen=True)
 class _Slow:
-    """A slow cell: its key, and kind, host and device of each end of the links that it loads."""
+    """A slow cell: its key, and kind, host and device of each end of the links that it loads.
+
+    The settings of its run are None if they are those of the host, as the facts have them.
+    """
 
     key: Key
     links: frozenset[tuple[LinkKind, str, str]]
     collective: bool
+    settings: tuple[str, ...] | None = None
 
-    def fits(self, cause: Cause, host: str, device: str) -> bool:
-        """Return whether a cause at a device of a host may slow it down."""
+    def fits(self, cause: Cause, sign: Sign) -> bool:
+        """Return whether a cause may slow it down, at the device and host of a sign, in its run."""
         if cause.collectives and not self.collective:
             return False
-        return any(kind in cause.slows and of == host and device in ("", end) for kind, of, end in self.links)
+        if self.settings is not None and sign.settings and not {*sign.settings} & {*self.settings}:
+            return False
+        return any(
+            kind in cause.slows and of == sign.host and sign.device in ("", end)
+            for kind, of, end in self.links
+        )
 
 
 def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
@@ -429,6 +461,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
     links, vertices = document.machine.links, MachineVertices(document.machine)
     network = frozenset((LinkKind.NETWORK, host, "") for host in vertices.hosts if len(vertices.hosts) > 1)
     places = {end: vertices.of(end)[1:] for link in links for end in link.ends}
+    of_runs = any(result.settings for result in document.testcases)
     return [
         _Slow(
             measured.key,
@@ -440,6 +473,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
             )
             | (network if measured.result.collective or not measured.cell.links else frozenset()),
             measured.result.collective is not None,
+            measured.result.settings if of_runs else None,
         )
         for measured in placed(document)
         if measured.key in keys

@@ -20,13 +20,23 @@ from ..terminal import Tabular, brief
 from ..testcases.blocks import of_key
 from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
-from .assumed_capacities import far_below, unconfirmed, without_peers
+from .assumed_capacities import far_below, limiting_links, unconfirmed, without_peers
 from .cells_seen import ComparableCells
 from .confidential import by_other_gpus
 from .dips import Dip, dips
 from .gates import GateComparison, GateSetName, compare_gates, load
 from .inventory import Missing, hardware_changes, missing
-from .localise import Observation, WrongData, accept, defects, localise, wrong_data
+from .localise import (
+    ACQUITTAL_MARGIN,
+    Observation,
+    WrongData,
+    accept,
+    defects,
+    localise,
+    without_fast,
+    wrong_data,
+)  # fmt: skip
+from .nccl_settings import disabling
 from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
 from .other_ways import by_other_ways, slow_pairs
 from .path_kinds import Uncovered, uncovered, verdict_of
@@ -200,7 +210,9 @@ def judge(
     accepted, exempt = accept(judged, cells, overrides, machine)
     unseen = uncovered(judged, cells, small, machine, is_log=bool(document.imported))
     slower = {i: judgement for i, judgement in slower.items() if i not in exempt}
-    culprits = _blame(judged, cells, exempt | slower.keys(), machine)
+    disabled = {result.name for result in document.testcases if disabling(document, result)}
+    exempt |= {i for i, (key, *_) in enumerate(cells) if key.testcase in disabled}
+    culprits = _blame(judged, cells, exempt | slower.keys(), machine, imported=bool(document.imported))
     culprits += slow_pairs(slower, cells, machine)
     warned = {judgement.key for judgement in judged if judgement.why == _BELOW_NEIGHBOUR}
     judged += _failures(document)
@@ -443,10 +455,13 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
 
 
 def _blame(
-    judged: list[Judgement], cells: Sequence[Placed], exempt: set[int], machine: Machine
+    judged: list[Judgement], cells: Sequence[Placed], exempt: set[int], machine: Machine, *, imported: bool
 ) -> list[Culprit]:
-    """Find the culprits and record them with the cells; cells that would pass get a warning."""
-    indices, observations = [], []
+    """Find the culprits and record them with the cells; cells that would pass get a warning.
+
+    Of a log, a link that another value shows to be fast is none: its values may be of different runs.
+    """
+    indices, observations, fast = [], [], set[int]()
     peers, alone = ComparableCells(machine), without_peers(machine)
     for i, (judgement, measured) in enumerate(zip(judged, cells, strict=True)):
         cell = measured.cell
@@ -454,6 +469,8 @@ def _blame(
             continue
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
             continue  # another activity explains the value
+        if judgement.verdict is Verdict.PASS and cell.value >= cell.expected[1] * (1 - ACQUITTAL_MARGIN):
+            fast.update(limiting_links(cell))
         is_alone = any(link in alone for link, _, _ in cell.links)
         if judgement.verdict is Verdict.PASS and is_alone:
             continue
@@ -469,6 +486,7 @@ def _blame(
         observations.append(Observation(group, reached, normal, cell.links, low, cell.value, cell.limit))
     shares = {k: seen.ratio / seen.normal for k, seen in enumerate(observations) if seen.low}
     culprits = [of_expected(culprit, shares) for culprit in localise(machine, observations)]
+    culprits = list(without_fast(culprits, machine, fast)) if imported else culprits
     for culprit in culprits:
         for observation in culprit.cells:
             i = indices[observation]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5
 #: Distance between the quantiles 0.75 and 0.9 of a normal distribution, in standard deviations.
 _QUANTILE_DISTANCE = 1.2816 - 0.6745
 #: A cell without enough peers acquits a link only if it is below the typical value by at most this fraction.
-_ACQUITTAL_MARGIN = 0.07
+ACQUITTAL_MARGIN = 0.07
 #: A cell that loads a link by this fraction and depends on nothing else shows whether the link is slow.
 _FULL_LINK_WEIGHT = 0.98
 #: A low cell that loads a link by this fraction with its payload shows how much the link carries at least.
@@ -138,9 +138,24 @@ def _relative(
             if observation.low or observation.ratio < low:
                 normals = (reference, observation.normal if observation.low else 0.0)
                 low_ratios[i] = min(observation.ratio / normal for normal in normals if normal)
-            elif observation.ratio < (near or max(few, observation.normal * (1 - _ACQUITTAL_MARGIN))):
+            elif observation.ratio < (near or max(few, observation.normal * (1 - ACQUITTAL_MARGIN))):
                 doubtful.add(i)
     return low_ratios, frozenset(doubtful)
+
+
+def without_fast(culprits: Iterable[Culprit], machine: Machine, fast: Collection[int]) -> Iterator[Culprit]:
+    """Yield culprits without the links that another value shows to be fast.
+
+    Args:
+        culprits: The culprits.
+        machine: The machine.
+        fast: The links that are fast, by index.
+    """
+    slow = {suspect for i, own in enumerate(suspects_of_links(machine)) if i not in fast for suspect in own}
+    for culprit in culprits:
+        left = tuple(suspect for suspect in culprit.suspects if not suspect.is_link or suspect in slow)
+        if left:
+            yield replace(culprit, suspects=left)
 
 
 @dataclass(frozen=True, eq=False)

@@ -325,8 +325,7 @@ class _Summary:
                 causes = many(len(self.also) + 1, "cause")
                 text = f"{causes} explain {diagnosis.slow - diagnosis.unexplained} of {slow}; "
             else:
-                how = "explains" if named.factor is not None else "may explain"
-                text = f"{how} {named.cells} of {slow}; "
+                text = f"{named.verb} {named.cells} of {slow}; "
         else:
             counted = not_as_expected(self.check.judgements)
             text = "".join(f"{many(count, 'value')} {problem}, " for problem, count in counted.items())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import combinations
 
 from ..document import Document, TestcaseResult
 from ..measurement import Unit
@@ -31,35 +32,78 @@ def unlike(document: Document) -> Iterator[str]:
     """
     if not document.imported:
         return
-    results = [result for result in document.testcases if result.status.good and _kind(result) in _KINDS]
-    names = {result.name for result in results}
-    runs = grouped(
-        ((base if (base := _AGAIN.sub("", result.name)) in names else result.name, result.collective), result)
-        for result in results
-    )
-    for several in runs.values():
+    results = _rated(document)
+    for several in _runs(results):
         yield from _of_runs(several)
     for result in results:
         for table in result.tables:
             yield from _of_pairs(result, table)
 
 
+def by_settings(document: Document) -> tuple[frozenset[str], frozenset[str]]:
+    """The settings that make a run of a log faster, and the names of the runs that others make slower.
+
+    Each is a run of a test that the log has with other settings, too.
+    """
+    helping, slowed = set[str](), set[str]()
+    for several in _runs(_rated(document)) if document.imported else ():
+        _, ordered = _ordered(several)
+        for (low, slow), (high, fast) in combinations(ordered, 2):
+            if low < _UNLIKE * high:
+                helping |= {*fast.settings} - {*slow.settings}
+                slowed |= {slow.name} if {*slow.settings} - {*fast.settings} else set()
+    return frozenset(helping), frozenset(slowed)
+
+
+def _rated(document: Document) -> list[TestcaseResult]:
+    """The results of which links or processes are compared."""
+    return [result for result in document.testcases if result.status.good and _kind(result) in _KINDS]
+
+
+def _runs(results: list[TestcaseResult]) -> Collection[list[TestcaseResult]]:
+    """The runs of each test."""
+    names = {result.name for result in results}
+    return grouped(
+        ((base if (base := _AGAIN.sub("", result.name)) in names else result.name, result.collective), result)
+        for result in results
+    ).values()
+
+
 def _kind(result: TestcaseResult) -> object:
     return path_kind(result.name, collective=result.collective is not None)
 
 
-def _of_runs(results: list[TestcaseResult]) -> Iterator[str]:
-    """Yield how runs of a test differ at the largest size that they have in common."""
+def _ordered(results: list[TestcaseResult]) -> tuple[int, list[tuple[float, TestcaseResult]]]:
+    """The largest size that runs of a test have in common, and their rates at it, the slowest first."""
     values = [_rates(result) for result in results]
     common = set[_Place]().union(*values).intersection(*values)
     if len(values) < 2 or not common:
-        return
+        return 0, []
     place = max(common, key=lambda place: (values[0][place][0], place))
-    ordered = sorted(zip((own[place][1] for own in values), results, strict=True), key=lambda pair: pair[0])
+    rates = zip((own[place][1] for own in values), results, strict=True)
+    return values[0][place][0], sorted(rates, key=lambda pair: pair[0])
+
+
+def _of_runs(results: list[TestcaseResult]) -> Iterator[str]:
+    """Yield how runs of a test differ at the largest size that they have in common."""
+    size, ordered = _ordered(results)
+    if not ordered:
+        return
     (low, slow), (high, fast) = ordered[0], ordered[-1]
     if low < _UNLIKE * high:
-        at = f" at {format_size(size)}" if (size := values[0][place][0]) else ""
-        yield f"{slow.name} reaches {_compared(low, fast.name, high, at)}"
+        at = f" at {format_size(size)}" if size else ""
+        if slow.settings != fast.settings:
+            slower, faster = (_called(result, other) for result, other in ((slow, fast), (fast, slow)))
+            times = f"{high / GB:.4g} ({high / low:.3g} times as much)"
+            yield f"{slower} reaches {low / GB:.4g} GB/s{at}, {faster} {times}"
+        else:
+            yield f"{slow.name} reaches {_compared(low, fast.name, high, at)}"
+
+
+def _called(result: TestcaseResult, other: TestcaseResult) -> str:
+    """The name of a run, with the settings that another one does not have."""
+    own = [setting for setting in result.settings if setting not in other.settings]
+    return " with ".join(filter(None, (result.name, ", ".join(own))))
 
 
 def _rates(result: TestcaseResult) -> dict[_Place, tuple[int, float]]:
