@@ -293,4 +293,4 @@ def test_settings_of_a_public_command() -> None:
 
 def test_commands_of_other_tools_are_no_unknown_lines() -> None:
     unknown = [imported.unknown for imported in log("osu-host-to-gpu").imported]
-    assert sum(unknown) == 2  # the two lines of prose
+    assert sum(unknown) == 1  # the line of prose
