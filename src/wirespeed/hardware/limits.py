@@ -383,7 +383,9 @@ def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
             links = [link for link in machine.links if link.source == vertex and link.kind is kind]
             if links:
                 capacities = [link.capacity or 0.0 for link in links]
-                rates.append(math.fsum(capacities) if all(capacities) else None)
+                # Paths over PCIe to several GPUs leave through one slot.
+                most = max(capacities) if kind is LinkKind.PCIE else math.fsum(capacities)
+                rates.append(most if all(capacities) else None)
                 break
         else:
             return None

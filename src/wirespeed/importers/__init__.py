@@ -15,15 +15,14 @@ from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
 from . import scan, tried
-from .assumed_machine import machine_of, networked, other_models
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE
+from .gpu_sets import aligned, other_models
 from .host_facts import NVIDIA_SMI
 from .log import KEPT_LINES, FoundLog, Tool
 from .memory import MLC, STREAM
 from .messages import IMB, OSU, PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
-from .placing import results
 
 #: What is understood, for people, and how it is read.
 UNDERSTOOD = {
@@ -44,6 +43,8 @@ _THESE_ARE = f"logs of these tools are: {', '.join(UNDERSTOOD)}"
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
 #: Words of logs of AMD's GPUs.
 _OTHER_VENDOR = re.compile(r"\b(RCCL|ROCm|AMD (Instinct|Radeon)|Radeon|gfx\d{3,4})\b", re.IGNORECASE)
+#: A command that goes on in the next line.
+_CONTINUED = re.compile(r"[ \t]\\[ \t]*\r?\n")
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: Suffixes of files in which logs are looked for in a folder, and how much of each is read, in bytes.
 _OF_LOGS, _HEAD = ("", ".log", ".out", ".txt"), 2**16
@@ -144,8 +145,8 @@ def _document(
 ) -> Document:
     """The Document of logs."""
     given = None if nics is None else parse_nics(nics)
-    target, unknown = networked(machine_of(logs, machine), logs, given.rate if given else None)
-    cases, strange = results(target, tried.copies(logs), given)
+    aligned(logs)
+    target, unknown, cases, strange = tried.placed(logs, machine, given)
     judged_with = tried.options(logs, machine, nics, target, cases)
     by_tool: dict[tuple[str, ...], list[FoundLog]] = {}
     for log in logs:
@@ -229,7 +230,7 @@ def _text(file: str, data: bytes) -> str:
 
 def _sections(content: str) -> list[FoundLog]:
     """Split a text into the output of different tools and jobs, and read each."""
-    lines = [_COLOR.sub("", line) for line in content.splitlines()]
+    lines = [_COLOR.sub("", line) for line in _CONTINUED.sub(" ", content).splitlines()]
     found: list[FoundLog] = []
     for job in scan.without_prefixes(lines, _KNOWN):
         cut = scan.without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""
@@ -267,8 +268,9 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
         begun = next((tool for tool in UNDERSTOOD.values() if tool.start.match(line.lstrip())), None)
         if begun and begun is not current:
             if current:
-                yield from _begun_after(before, current.read(pending))
-                pending = []
+                since = _since_command(pending, begun.command)
+                yield from _begun_after(before, current.read(pending[:since]))
+                pending = pending[since:]
             else:
                 before += [line for line in pending if scan.says_failure(line)]
                 pending = [line for line in pending if not scan.says_failure(line)]
@@ -279,6 +281,12 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
         yield from _begun_after(before, current.read(pending))
     elif last:
         last.failures += [scan.reason_of(line) for line in pending if scan.says_failure(line)]
+
+
+def _since_command(lines: Sequence[str], command: re.Pattern[str] | None) -> int:
+    """The index of the last command that starts a tool; behind the lines if there is none."""
+    found = (i for i in reversed(range(len(lines))) if command and command.search(lines[i]))
+    return next(found, len(lines))
 
 
 def _begun_after(before: list[str], logs: Iterable[FoundLog]) -> Iterator[FoundLog]:

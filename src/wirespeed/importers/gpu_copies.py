@@ -153,9 +153,9 @@ def _log(together: Sequence[_Run]) -> FoundLog:
         for name in ("unknown", "failures", "warnings"):
             getattr(first, name).extend(getattr(run.log, name))
     devices = {device: model for run in together for device, model in run.devices.items()} or {0: ""}
-    if model := devices[min(devices)]:
-        first.gpus = [(model, "")]
     last = max(devices)
+    if any(devices.values()):
+        first.gpus = [(devices.get(i, ""), "") for i in range(last + 1)]
     for series in dict.fromkeys(series for run in together for series in run.found):
         first.tables += _tables(series, {
             next(iter(run.devices), 0): run.found[series] for run in together if series in run.found
