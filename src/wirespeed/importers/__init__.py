@@ -230,7 +230,9 @@ def _text(file: str, data: bytes) -> str:
 
 def _sections(content: str) -> list[FoundLog]:
     """Split a text into the output of different tools and jobs, and read each."""
-    lines = [_COLOR.sub("", line) for line in _CONTINUED.sub(" ", content).splitlines()]
+    lines = [
+        scan.unmarked(_COLOR.sub("", line), _KNOWN) for line in _CONTINUED.sub(" ", content).splitlines()
+    ]
     found: list[FoundLog] = []
     for job in scan.without_prefixes(lines, _KNOWN):
         cut = scan.without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""

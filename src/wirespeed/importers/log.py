@@ -31,6 +31,7 @@ _NOISE = re.compile(
     r"(\S+@\S+\s?)?\S*[$#%]\s?[\w./~]|"  # a command behind a prompt
     r"(export |env |sudo |docker |[A-Z_][A-Z0-9_]*=\S* +)*\S*(mpirun|mpiexec|srun|_perf|numactl)( +\S.*)?$|"
     r"(export |declare -x )?[A-Z_][A-Z0-9_]*=\S*$|"  # a setting
+    r"[-:| ]{3,}$|"  # the line below the heading of a table
     r"[`~]{3,}\s*\w*$|</?(details|summary|pre|code|br)\b.*>|"  # marks of a post
     # Open MPI: bindings, maps of a job; HCOLL and UCX
     r"(\[\S+\] )?(MCW )?[Rr]ank \d+(:| is not bound| bound to| is bound)|=+ +(ALLOCATED|JOB) |"
