@@ -74,6 +74,18 @@ ANSWERS = (
         "old-error-column", (), 1, ("an error of 1e+00, more than allowed", "all-gather 1.72 GB/s"),
         ("1 wrong element", "GB/s 1957"),
     ),
+    # More posts: ranks of a rack without names of GPUs; lines without marks; OSU of which the buffers are
+    # unknown, and with the topology; IMB; GPUs of several models.
+    Answer("rack-of-unknown-gpus", (), 4, ("all-reduce 8 GiB 847 GB/s",), ("one rank", "ranks is unknown")),
+    Answer("rack-of-unknown-gpus", ("--machine", "gb200-72"), 3, ("72 x NVIDIA GB200", "847 GB/s")),
+    Answer("eight-processes-without-marks", (), 0, ("8 x NVIDIA A100-SXM4-40GB", "232 GB/s", "PASS")),
+    Answer("osu-pairs-of-gpus", (), 4, ("OSU MPI-ROCM Bandwidth",), ("message_mpi_host",)),
+    Answer("osu-gpus-and-topology", (), 4, ("message_mpi_gpu", "between processes 73.7 GB/s")),
+    Answer("imb-pingpong", (), 4, ("message_mpi_host", "latency needs a baseline")),
+    Answer(
+        "four-gpus-of-three-models", (), 3,
+        ("2 x NVIDIA GeForce RTX 4090", "1 x NVIDIA RTX A6000", "26.4 GB/s", "lacks its last"), ("FAIL",),
+    ),
     # Readings.
     Answer("gdr-plugin-name", ("--nics", "2x400G"), 0, ("NET/NCCL RDMA Plugin v6", "NCCL on"), ("NCCL off",)),
     Answer("ring-lines", (), 4, ("NET/AWS Libfabric",), ("no readings",)),
