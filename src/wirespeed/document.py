@@ -89,10 +89,11 @@ class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         operation: Name of the operation, e.g. ``all_reduce``.
         type: Data type, e.g. ``float``.
-        ranks: Number of ranks that take part.
+        ranks: Number of ranks that take part; 0 if a log does not say.
         operator: Reduction operator; empty if the operation has none.
         root: Root rank; -1 if the operation has none.
         traffic: How unequal parts are divided (``alltoallv``); empty for the default.
+        members: Indices of the GPUs that take part, if they are some of the machine's; empty otherwise.
     """
 
     operation: str
@@ -101,6 +102,7 @@ class CollectiveInfo(msgspec.Struct, frozen=True, omit_defaults=True):
     operator: str = ""
     root: Integer = -1
     traffic: str = ""
+    members: tuple[Whole, ...] = ()
 
 
 class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):

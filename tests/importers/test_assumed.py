@@ -56,7 +56,8 @@ def all_reduce(model: str, hosts: int, gpus: int, bus: float) -> str:
         f"[0000:{r:02x}:00] {model}\n"
         for r in range(hosts * gpus)
     )
-    half = f"  9000.0  {bus / 1.75:.2f}  {bus:.2f}   0"
+    count = hosts * gpus
+    half = f"  9000.0  {bus * count / 2 / max(1, count - 1):.2f}  {bus:.2f}   0"
     return (
         "# nccl-tests version 2.17.6\n# Collective test starting: all_reduce_perf\n"
         "# nThread 1 nGpus 1 minBytes 1073741824 maxBytes 1073741824 step: 2(factor) iters: 20\n"

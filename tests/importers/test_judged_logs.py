@@ -160,7 +160,6 @@ def test_an_error_within_a_row_is_the_reason() -> None:
     [
         ("quick-mode-not-judged", "no rate of GPU memory was judged: buffers too small"),
         ("json-latency-only-pass", "no rate of host ↔ GPU was judged"),
-        ("p2p8-nccl4", "no rate of GPU ↔ GPU was judged"),
     ],
 )
 def test_a_kind_of_path_of_which_nothing_is_judged_is_named_and_no_pass(name: str, lacking: str) -> None:

@@ -201,7 +201,7 @@ def _measure(
             collective(
                 setting, name, ranks=group.ranks, cpu_time=asked.cpu_time,
                 lateness=world.size if asked.per_iteration and world.size > 1 else 0,
-                judged=provider != MPI and len(world.hosts) == 1,
+                among=None if provider != MPI and len(world.hosts) == 1 else (),
             ),
             wanted.sizes,
         )

@@ -12,7 +12,7 @@ from ..measurement import Measurement, Place, Reduce
 from ..model import Access, Collective, Engine, Executor, Memory, MemoryKind, Method, Operation, Transfer
 from ..units import MIB
 from .network import Demand, Network, fair_shares, rate_of
-from .topology import EngineRate, LinkKind, Machine
+from .topology import EngineRate, Link, LinkKind, Machine
 
 
 def ceilings(network: Network, measurement: Measurement) -> list[float | None]:
@@ -353,7 +353,7 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
     judged = operation.judged and (run.bytes >= JUDGED_BYTES or moved >= starts[0] * lowest)
     peak = limit * operation.effective if judged and operation.effective > 1 else None
     reached: dict[str, set[str]] = {}
-    for edge in network.links:
+    for edge in links_among(network.machine, run.members):
         if edge.kind is LinkKind.NVLINK:
             reached.setdefault(edge.source, set()).add(edge.destination)
     if any(len(reached.get(network.machine.vertex(member), ())) != 1 for member in run.members):
@@ -374,16 +374,25 @@ def _of_collective(network: Network, run: Collective, ranges: Sequence[Sequence[
     return Allowance(limit, peak, (least, typical) if judged else None, links)
 
 
+def links_among(machine: Machine, members: Sequence[Memory]) -> list[Link]:
+    """The links of a machine without those that lead to other GPUs than some."""
+    others = {gpu.name for gpu in machine.gpus} - {machine.vertex(member) for member in members}
+    return [link for link in machine.links if others.isdisjoint(link.ends)]
+
+
 def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
     """The line rate at which the slowest of some GPUs can send, in B/s; None where one is unknown."""
     rates: list[float | None] = []
+    among = links_among(machine, members)
     for member in members:
         vertex = machine.vertex(member)
         for kind in (LinkKind.NVLINK, LinkKind.PCIE):
-            links = [link for link in machine.links if link.source == vertex and link.kind is kind]
+            links = [link for link in among if link.source == vertex and link.kind is kind]
             if links:
                 capacities = [link.capacity or 0.0 for link in links]
-                rates.append(math.fsum(capacities) if all(capacities) else None)
+                # Paths over PCIe to several GPUs leave through one slot.
+                most = max(capacities) if kind is LinkKind.PCIE else math.fsum(capacities)
+                rates.append(most if all(capacities) else None)
                 break
         else:
             return None

@@ -18,15 +18,14 @@ from ..terminal import neutral
 from ..units import many, parse_nics
 from ..version import __version__
 from . import commands, scan, tried
-from .assumed_machine import machine_of, networked, other_models
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE
+from .gpu_sets import aligned, other_models
 from .host_facts import NVIDIA_SMI
 from .log import KEPT_LINES, FoundLog, Tool
 from .memory import MLC, STREAM
 from .messages import IMB, OSU, PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
-from .placing import results
 
 #: What is understood, for people, and how it is read.
 UNDERSTOOD = {
@@ -47,6 +46,8 @@ _THESE_ARE = f"logs of these tools are: {', '.join(UNDERSTOOD)}"
 _SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x200B: None, 0x2060: None}
 #: Words of logs of AMD's GPUs.
 _OTHER_VENDOR = re.compile(r"\b(RCCL|ROCm|AMD (Instinct|Radeon)|Radeon|gfx\d{3,4})\b", re.IGNORECASE)
+#: A command that goes on in the next line.
+_CONTINUED = re.compile(r"[ \t]\\[ \t]*\r?\n")
 _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 #: Suffixes of files in which logs are looked for in a folder, and how much of each is read, in bytes.
 _OF_LOGS, _HEAD = ("", ".log", ".out", ".txt"), 2**16
@@ -147,8 +148,8 @@ def _document(
 ) -> Document:
     """The Document of logs."""
     given = None if nics is None else parse_nics(nics)
-    target, unknown = networked(machine_of(logs, machine), logs, given.rate if given else None)
-    cases, strange = results(target, tried.copies(logs), given)
+    aligned(logs)
+    target, unknown, cases, strange = tried.placed(logs, machine, given)
     judged_with = tried.options(logs, machine, nics, target, cases)
     by_tool: dict[tuple[str, ...], list[FoundLog]] = {}
     for log in logs:
@@ -246,7 +247,9 @@ def _text(file: str, data: bytes) -> str:
 
 def _sections(content: str) -> list[FoundLog]:
     """Split a text into the output of different tools and jobs, and read each."""
-    lines = [_COLOR.sub("", line) for line in content.splitlines()]
+    lines = [
+        scan.unmarked(_COLOR.sub("", line), _KNOWN) for line in _CONTINUED.sub(" ", content).splitlines()
+    ]
     found: list[FoundLog] = []
     for job in scan.without_prefixes(lines, _KNOWN):
         cut = scan.without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""

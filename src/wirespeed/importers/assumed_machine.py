@@ -11,7 +11,7 @@ from ..backends import SIMULATED, describe, pci
 from ..data import GpuSheet, efficiencies, gpu_sheet, gpu_sheets
 from ..document import RankInfo
 from ..errors import MachineError, UsageError
-from ..hardware.devices import GPU, Gpu, NumaNode, parse
+from ..hardware.devices import Gpu, NumaNode
 from ..hardware.network import rate_of
 from ..hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, Rank, load
 from ..measurement import Unit
@@ -19,13 +19,12 @@ from ..model import Access, Engine
 from ..results.imported_limits import GIVEN, GIVEN_MACHINE, UNKNOWN, WIDER, shares_nvlink, with_network
 from ..units import GB, MIB
 from . import scan
-from .log import HOST_COPIES, FoundLog
+from .gpu_sets import largest, other_models
+from .log import HOST_COPIES, OF_PROCESSES, FoundLog
 
 #: What the origin of every derived capacity begins with.
 ASSUMED = "assumed"
 _SWITCH = "nvswitch"
-#: Begin of the names of testcases between processes.
-_OF_PROCESSES = "multinode_"
 #: What connects all GPUs of a machine without a switch, if each of them uses all its links.
 _MESH = "nvlinks"
 #: Standard widths of the PCIe link of a GPU, and the oldest generation that is assumed in place of a newer.
@@ -42,37 +41,10 @@ _MOST_WITHOUT_SWITCH = 4
 _CLOCK = 0.01
 
 
-def count_of(logs: Sequence[FoundLog]) -> int:
-    """The number of GPUs of one host in some logs.
-
-    Raises:
-        UsageError: If the logs are of machines with different GPUs.
-    """
-    named: dict[tuple[str, ...], str] = {}
-    for log in logs:
-        if log.gpus and not log.partial:
-            named.setdefault(tuple(model for model, _ in log.gpus), log.file)
-    if len(named) > 1:
-        (first, file), (second, other) = list(named.items())[:2]
-        raise UsageError(
-            f"{file} is of {_listed(first)}, {other} of {_listed(second)}; import them separately"
-        )
-    if named:
-        return len(next(iter(named)))
-    tables = (table for log in logs for table in log.tables if not table.why_not)
-    places = (parse(fact.device) for log in logs for fact in log.facts)
-    counts = [len(table.columns) for table in tables if table.columns[:1] == ("gpu0",)]
-    return max([*counts, *(place[1] + 1 for place in places if place and place[0] is GPU)], default=0)
-
-
 def sheet_name(machine: Machine) -> str:
     """The name of the data sheet of all GPUs of a machine; empty if there is none for all."""
     names = {known[0] if (known := gpu_sheet(gpu.model)) else "" for gpu in machine.gpus}
     return names.pop() if len(names) == 1 else ""
-
-
-def _listed(models: Sequence[str]) -> str:
-    return ", ".join(f"{models.count(model)} x {model}" for model in dict.fromkeys(models))
 
 
 def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machine:
@@ -86,17 +58,15 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
     Raises:
         UsageError: If the machine does not exist, or has not the GPUs of the logs.
     """
-    count = count_of(logs)
-    whole = next(([model for model, _ in log.gpus] for log in logs if log.gpus and not log.partial), [])
-    # A tool that measures one GPU names only that one.
-    models = whole or [next((log.gpus[0][0] for log in logs if log.gpus), "")] * count
+    named = largest(logs)
+    models, count = [model for model, _ in named], len(named)
     simulated = any(log.simulated for log in logs)
     if wanted is None:
         machine = _of_job(_derived(models, logs), logs)
     else:
         machine = wanted if isinstance(wanted, Machine) else _named(wanted, logs)
         machine = _of_job(machine, logs)
-        is_whole = any(not log.partial for log in logs)
+        is_whole = any(not log.partial or len({rank.host for rank in log.ranks}) > 1 for log in logs)
         of_all_hosts = max(len({(rank.host, rank.device) for rank in log.ranks}) for log in logs)
         ranks = max((run.info.ranks for log in logs for run in log.collectives), default=0)
         fits = len(machine.gpus) in (count, of_all_hosts, ranks)
@@ -105,8 +75,7 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
                 f"{logs[0].file} has {count} GPUs, the machine {machine.name} has {len(machine.gpus)}; "
                 "choose another --machine"
             )
-        named = [model for log in logs for model, _ in log.gpus if model]
-        is_named = named and not any(other_models(log, machine) for log in logs)
+        is_named = any(models) and not any(other_models(log, machine) for log in logs)
         origin = f"{ASSUMED}: --machine" if is_named else GIVEN_MACHINE
         links = tuple(
             replace(link, origin=_joined(origin, link.origin), assumed=link.capacity is not None)
@@ -115,7 +84,7 @@ def machine_of(logs: Sequence[FoundLog], wanted: str | Machine | None) -> Machin
         machine = replace(machine, links=links, notes=(*machine.notes, f"{ASSUMED}, not read from the host"))
     of_logs = {name: next((v for log in logs if (v := getattr(log, name))), None)
              for name in ("host", "driver", "cuda")}  # fmt: skip
-    buses = next(([bus for _, bus in log.gpus] for log in logs if log.gpus and not log.partial), [])
+    buses = [bus for _, bus in named]
     if len(buses) != len(machine.gpus):  # those of the first host only
         buses = []
     gpus = tuple(
@@ -144,7 +113,7 @@ def _of_job(machine: Machine, logs: Sequence[FoundLog]) -> Machine:
     hosts = list(dict.fromkeys(rank.host for rank in ranks))
     names, hosts_own = {gpu.name for gpu in machine.gpus}, {node.name for node in machine.numa}
     places = {(rank.host, f"gpu{rank.device}"): f"{rank.rank}/gpu{rank.device}" for rank in ranks}
-    is_job = tables and all(table.testcase.startswith(_OF_PROCESSES) for table in tables)
+    is_job = tables and all(table.testcase.startswith(OF_PROCESSES) for table in tables)
     is_known = len(places) == len(ranks) > 1 and {gpu for _, gpu in places} <= names
     if not is_job or not is_known or (len(hosts) > 1 and not shares_nvlink(machine)):
         return machine
@@ -163,34 +132,6 @@ def _of_job(machine: Machine, logs: Sequence[FoundLog]) -> Machine:
     note = f"{ASSUMED}: NVLink connects the GPUs of all {len(hosts)} hosts"
     notes = (*machine.notes, note) if len(hosts) > 1 else machine.notes
     return replace(machine, links=tuple(links), ranks=processes, notes=notes)
-
-
-#: End of the names of data sheets of models that name no form: SXM or PCIe.
-_ANY_FORM = "-of-unknown-form"
-
-
-def other_models(log: FoundLog, machine: Machine) -> str:
-    """Say that a log names other GPUs than its machine has; empty if it does not."""
-    there = sorted({gpu.model for gpu in machine.gpus if gpu.model})
-    named = dict.fromkeys(model for model, _ in log.gpus if model)
-    strange = [model for model in named if not any(_is_model(model, other) for other in there)]
-    return (
-        f"the log is of {', '.join(strange)}, the machine has {', '.join(there)}" if strange and there else ""
-    )
-
-
-def _is_model(model: str, other: str) -> bool:
-    """Whether two names can mean one model."""
-    if model.casefold() == other.casefold():
-        return True
-    known = [sheet[0] for sheet in (gpu_sheet(model), gpu_sheet(other)) if sheet]
-    if len(known) < 2:
-        return False
-    first, second = known
-    return first == second or any(
-        one.endswith(_ANY_FORM) and one.removesuffix(_ANY_FORM) in two.split("-")
-        for one, two in ((first, second), (second, first))
-    )
 
 
 def _joined(prefix: str, origin: str) -> str:
@@ -385,11 +326,12 @@ def _best_copies(logs: Iterable[FoundLog], count: int) -> dict[Pair, float]:
     for log in logs:
         for table in log.tables:
             one_way = table.testcase.startswith("device_to_device") and table.unit is Unit.RATE
-            if not one_way or table.why_not or table.key == "total" or len(table.columns) != count:
+            if not one_way or table.why_not or len(table.columns) != count:
                 continue
+            directions = 2 if table.key == "total" else 1
             for i, j, value in table.cells:
                 for pair in ((i, j), (j, i)) if value and i != j and i < count else ():
-                    best[pair] = max(best.get(pair, 0.0), value)
+                    best[pair] = max(best.get(pair, 0.0), value / directions)
     return best
 
 

@@ -74,11 +74,14 @@ class Commands:
 
     Attributes:
         program: Operation of nccl-tests that the last command or title names; empty if it names several.
+        command: The last command that runs a program of nccl-tests.
+        number: Number of such commands so far.
         another: Whether the last command runs a program whose output is not understood.
     """
 
     def __init__(self) -> None:
-        self.program, self.another = "", False
+        self.program = self.command = ""
+        self.number, self.another = 0, False
         self._own: dict[str, str] = {}
         self._lasting: dict[str, str] = {}
         self._begun: list[str] = []
@@ -95,7 +98,7 @@ class Commands:
         elif command := command_of(line):
             self._begun = [command]
         elif len(line) <= _LONGEST_TITLE and (match := _TITLE.fullmatch(line)):
-            self.program, self._own = match[1], {}
+            self.program, self.command, self._own = match[1], "", {}
             return True
         else:
             return False
@@ -119,7 +122,8 @@ class Commands:
             for name in match[1].split():
                 self._lasting.pop(name, None)
         if programs:
-            self.program, self._own = next(iter(programs)) if len(programs) == 1 else "", settings
+            self.program = next(iter(programs)) if len(programs) == 1 else ""
+            self.command, self.number, self._own = command, self.number + 1, settings
         elif _LASTING.search(command):
             self._lasting |= settings
 

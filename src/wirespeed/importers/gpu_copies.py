@@ -153,9 +153,9 @@ def _log(together: Sequence[_Run]) -> FoundLog:
         for name in ("unknown", "failures", "warnings"):
             getattr(first, name).extend(getattr(run.log, name))
     devices = {device: model for run in together for device, model in run.devices.items()} or {0: ""}
-    if model := devices[min(devices)]:
-        first.gpus = [(model, "")]
     last = max(devices)
+    if any(devices.values()):
+        first.gpus = [(devices.get(i, ""), "") for i in range(last + 1)]
     for series in dict.fromkeys(series for run in together for series in run.found):
         first.tables += _tables(series, {
             next(iter(run.devices), 0): run.found[series] for run in together if series in run.found
@@ -201,7 +201,8 @@ BANDWIDTH_TEST = Tool(_START_BANDWIDTH, _read_of_bandwidth)
 #: Lines with which a log of this tool begins; an excerpt begins with a matrix.
 _START_P2P = re.compile(
     r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]|P2P Connectivity Matrix|"
-    r"(Uni|Bi)directional P2P=(En|Dis)abled Bandwidth|P2P=(En|Dis)abled Latency"
+    r"(Uni|Bi)directional P2P=(En|Dis)abled Bandwidth|P2P=(En|Dis)abled Latency|"
+    r"Device: \d+, .+, pciBusID: "
 )
 _BEGIN_P2P = re.compile(r"\[P2P \(Peer-to-Peer\)")
 _TOOL_P2P = "p2pBandwidthLatencyTest"
@@ -236,7 +237,8 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
         at += 1
         if match := _DEVICE_P2P.fullmatch(line):
             bus = f"{match[5].rjust(8, '0')}:{match[3].rjust(2, '0')}:{match[4].rjust(2, '0')}"
-            log.gpus.append((scan.text(match[2]), bus))
+            if int(match[1]) == len(log.gpus):  # a second list is that of another run
+                log.gpus.append((scan.text(match[2]), bus))
         elif match := _ACCESS.fullmatch(line):
             if match[2] == "CANNOT":
                 refused.add((int(match[1]), int(match[3])))

@@ -243,7 +243,7 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
         else:
             log.other(line.strip(), _KNOWN)
     if models.keys() == set(range(len(models))):
-        log.gpus, log.partial = [(models[i], "") for i in range(len(models))], not models
+        log.gpus = [(models[i], "") for i in range(len(models))]
     elif models:
         log.gpus = [(models[min(models)], "")]
     log.facts += _of_matrix(log, columns, rows)

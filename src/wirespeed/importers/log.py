@@ -23,11 +23,14 @@ from .commands import command_of
 KEPT_LINES = 5
 #: Said of a log that may lack lines.
 _INCOMPLETE = "the log may be incomplete"
+#: Begin of the names of testcases between processes.
+OF_PROCESSES = "multinode_"
 #: Testcases that copy between the host and one GPU in one direction.
 HOST_COPIES = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce")
 #: What stands between the lines of any tool and says nothing of its values.
 _NOISE = re.compile(
     r"(export |declare -x )?[A-Z_][A-Z0-9_]*=\S*$|"  # a setting
+    r"[-:| ]{3,}$|"  # the line below the heading of a table
     r"[`~]{3,}\s*\w*$|</?(details|summary|pre|code|br)\b.*>|"  # marks of a post
     # Open MPI: bindings, maps of a job; HCOLL and UCX
     r"(\[\S+\] )?(MCW )?[Rr]ank \d+(:| is not bound| bound to| is bound)|=+ +(ALLOCATED|JOB) |"
@@ -141,6 +144,7 @@ class FoundLog:
             the others.
         partial: Whether the tool measures a part of the machine, so that the log may name fewer GPUs than
             there are.
+        runs_on: Indices of the machine's GPUs that the run used, if the log names more; empty: not known.
         of_other_vendor: Whether the file names GPUs of another vendor than NVIDIA, or their libraries.
         settings: Settings of NCCL of the run, ``NAME=value``: of its command, and as NCCL prints them.
         closed: Whether the tool has printed its last line, so that what fails then is another program.
@@ -168,6 +172,7 @@ class FoundLog:
     simulated: bool = False
     independent: bool = False
     partial: bool = False
+    runs_on: list[int] = field(default_factory=list)
     of_other_vendor: bool = False
     settings: tuple[str, ...] = ()
     closed: bool = False
@@ -211,9 +216,16 @@ def runs(lines: Sequence[str], begin: re.Pattern[str]) -> Iterator[Sequence[str]
 
 
 def gpus_of(ranks: Sequence[RankInfo]) -> list[tuple[str, str]]:
-    """Name and PCI bus ID of each GPU of the first host, in the order of their indices."""
-    own = {rank.device: (rank.model, rank.bus_id) for rank in ranks if rank.host == ranks[0].host}
-    return [own[device] for device in sorted(own)]
+    """Name and PCI bus ID of each GPU of the first host, in the order of their indices.
+
+    An excerpt may lack some. Processes that may use one GPU each have it as their first one.
+    """
+    own = {(rank.device, rank.bus_id): rank.model for rank in ranks if rank.host == ranks[0].host}
+    gpus = [(model, bus) for (_, bus), model in sorted(own.items())]
+    buses = dict(own.keys())
+    if len(buses) == len(own) and len(set(own.values())) == 1:
+        gpus = [(gpus[0][0], buses.get(device, "")) for device in range(max(buses) + 1)]
+    return gpus
 
 
 def parts(lines: Sequence[str], begin: re.Pattern[str], row: re.Pattern[str]) -> Iterator[Sequence[str]]:

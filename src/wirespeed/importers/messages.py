@@ -329,16 +329,19 @@ def _tables_of_osu(
     of_point = {"Latency": LATENCY, "Bandwidth": BANDWIDTH, "Bi-Directional Bandwidth": BANDWIDTH}
     several = benchmark.startswith("Multiple Bandwidth")
     between = buffers[0] != buffers[1]
-    if several and pairs == 1 and not between:
+    # Benchmarks for GPUs say where the buffers are, except in posts and in some versions.
+    is_anywhere = kind.startswith("MPI-") and not any(buffers)
+    if several and pairs == 1 and not between and not is_anywhere:
         for key, (_, values) in zip((BANDWIDTH, RATE), found, strict=False):
             yield _message(case, kind, key, 0, scan.in_units(values, _UNITS_OSU[key][1]))
-    elif benchmark in of_point and _MESSAGES_OSU.match(kind) and not between:
+    elif benchmark in of_point and _MESSAGES_OSU.match(kind) and not (between or is_anywhere):
         key, row = of_point[benchmark], int(benchmark.startswith("Bi-"))
         for _, values in found[:1]:
             yield _message(case, kind, key, row, scan.in_units(values, _UNITS_OSU[key][1]))
     else:
         why = (
             f"from {' to '.join(_MEMORIES.get(place, place) for place in buffers)}" if between
+            else "the log does not say whether the buffers are in GPU memory" if is_anywhere
             else "several pairs of ranks" if several
             else "no testcase measures the same" if kind
             else "the log does not name the benchmark"

@@ -10,35 +10,38 @@ from typing import Any
 
 from msgspec.structs import replace as struct_replace
 
-from ..collectives.operations import BY_NAME, OPERATIONS
+from ..collectives.operations import OPERATIONS
 from ..collectives.options import OPTIONS, CollectiveOptions
 from ..document import CollectiveInfo, RankInfo
 from ..tables import Half
-from ..units import GB, many
-from . import scan
+from ..units import many
+from . import nccl_ranks, scan
 from .commands import Commands
 from .host_facts import NcclLines
 from .log import FoundCollective, FoundLog, Halves, Tool, gpus_of
-
-#: Names of data types in NCCL's newer versions -> ours.
-_TYPES = {"fp8_e4m3": "f8e4m3", "fp8_e5m2": "f8e5m2"}
-#: Heading of the table: in versions before NCCL 2, and in modified ones, with other names or without ``#``.
-_HEAD = re.compile(r"(#\s*)?(size|bytes)\s+(count|N)\s+type\b")
-#: A row of the table, which an excerpt may begin with: size, count, type, operator, root, times and rates.
-_ROW = re.compile(
-    rf"\d+\s+\d+\s+({'|'.join(map(re.escape, (*BY_NAME, *_TYPES)))})\s+([a-z]+\s+)?(-?\d+\s+)?"
-    r"([\d.]+\s+){3}(\S+\s+)([\d.]+\s+){2}[\d.]+\s+\S+\s*$"
+from .nccl_table import (
+    HALF,
+    HEAD,
+    NO_ROOT,
+    ONLY_IN_PLACE,
+    ROW,
+    TYPES,
+    Key,
+    TableRow,
+    half_of,
+    head_of,
+    row_of,
+    rows_without,
 )
-#: The columns before the results, in excerpts without a heading.
-_FIRST = ("size", "count", "type", "redop", "root")
+
 #: Lines with which a log of this tool can begin; some logs have only the lines that say why the run failed.
 _START = re.compile(
     r"#? ?(nccl-tests version \d|Collective test starting: \w|nThread \d+ nGpus)|"
     r"# Using devices\s*$|#\s+Rank +\d+ .*\bdevice +\d+ \[|"
-    rf"{_HEAD.pattern}|{_ROW.pattern}|(\S{{1,64}}: )?Test (CUDA|NCCL) failure \S+:\d"
+    rf"{HEAD.pattern}|{ROW.pattern}|(\S{{1,64}}: )?Test (CUDA|NCCL) failure \S+:\d"
 )
 _TOOL = "nccl-tests"
-_MICRO, _MILLI = 1e-6, 1e-3
+_MICRO = 1e-6
 #: Said of jobs whose lines are mixed.
 _UNCONNECTED = "every process is rank 0: the launcher did not connect them (nccl-tests built without MPI=1?)"
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.*nccl-library=(\d+))?")
@@ -49,7 +52,7 @@ _OPTIONS = re.compile(
 )
 _MORE = re.compile(r"(warmup iters|agg iters|iters|validation|graph): (\d{1,9})\b")
 _RANK = re.compile(
-    r"#?\s*Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?(?:\s+Pid\s+(\d{1,9}))? on\s+(\S+)\s+"
+    r"#?\s*Rank\s+(\d{1,7})(?:\s+Group\s+(\d{1,7}))?(?:\s+Pid\s+(\d{1,9}))?(?: on\s+(\S+))?\s+"
     r"device\s+(\d{1,4})\s+\[([\w:.]+)\]\s*(.*)"
 )
 #: The last line of all versions: newer ones print "concluded" after it.
@@ -73,12 +76,9 @@ _FOLLOWS = re.compile(r"completion .*\b(error |status=)5\b")
 _SKIPPED = re.compile(r"nRanks \d+ is not a power of 2, skipping$")
 _TABLE_LINE = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*(\s|$)")
 #: What another thread or process printed into a row.
-_INTO_ROW = re.compile(r"\s*\d+\s+\d+\s+[a-z]\w*\s+(?:[a-z]+\s+)?(?:[-\d.]+\s+)*(.*[A-Za-z]{3}.*)")
-#: Columns that begin the results out of place and in place, with their names in all versions.
-_TIMES = ("time", "cputime")
-#: The first column of versions that print times in ms.
-_OLDEST = "bytes"
-_NO_ROOT = -1
+_INTO_ROW = re.compile(
+    r"\s*\d+\s+\d+\s+[a-z]\w*(?!\s+[a-z]+[-\d.\sN/A]*$)\s+(?:[a-z]+\s+)?(?:[-\d.]+\s+)*(.*[A-Za-z]{3}.*)"
+)
 #: Fields of a Document's options from the names in the log.
 _NAMES = {
     "warmup iters": "warmup", "iters": "iterations", "agg iters": "aggregate", "validation": "checks",
@@ -90,32 +90,25 @@ _ROUNDED_S = 1e-9
 _FACTOR_TOLERANCE = 0.02
 #: Operations that are not thought of if the log does not name one.
 _RARE = ("alltoallv", "hypercube")
-
-#: Largest error of a bandwidth with two decimals, in B/s, and number of ranks up to which they determine it.
-_PRINTED, _MOST_RANKS = 0.0051 * GB, 4096
 #: Maximum number of runs whose number of ranks is looked for; there is one for each type and operator.
 _MOST_RUNS = 128
 
 #: Results of the JSON that say whether they are good.
 _JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Avg bus bandwidth"}
 
-#: The column of versions up to 2.12 with the largest error of an element, which must not exceed this, by data
-#: type; of the others, it must be 0. For half, versions allow 1e-2 or 5e-2 (``DeltaMaxValue`` of nccl-tests).
-_ERROR, _ALLOWED = "error", {"float": 1e-5, "double": 1e-12, "half": 5e-2, "bfloat16": 5e-2}
-#: Data type, operator and root of some lines.
-_Key = tuple[str, str, int]
 
-
-class _Results(dict[_Key, dict[int, Halves]]):
+class _Results(dict[Key, dict[int, Halves]]):
     """Data type, operator and root of some lines -> size -> results out of place and in place."""
 
     repeated = 0
+    #: Whether the table has a column of the wrong elements in place.
+    checked_in_place = True
 
-    def add(self, key: _Key, size: int, halves: Halves) -> None:
+    def add(self, row: TableRow) -> None:
         """Add the results of a size; the last ones count."""
-        points = self.setdefault(key, {})
-        self.repeated += size in points
-        points[size] = halves
+        points = self.setdefault(row.key, {})
+        self.repeated += row.size in points
+        points[row.size] = row.halves
 
 
 def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
@@ -128,10 +121,11 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     for line in lines:
         stripped = line.strip()
         begins = bool(_VERSION.match(stripped) or _OPTIONS.match(stripped))
-        if _HEAD.match(stripped):  # an excerpt may have only the tables of several runs
+        if HEAD.match(stripped):  # an excerpt may have only the tables of several runs
             begins = all(job.went_on for job in jobs)
+        begins |= bool(ROW.match(stripped))  # or only the rows and the last lines
         if begins and jobs and all(job.has(stripped) for job in jobs):
-            before, following = jobs, _LinesOfRun(shell)
+            before, following = jobs, _LinesOfRun(shell, jobs[-1].of_command)
             if any(job.went_on for job in before):
                 jobs = []
                 yield from map(_LinesOfRun.log, before)
@@ -155,13 +149,18 @@ def note_unconnected(logs: Sequence[FoundLog]) -> None:
 class _LinesOfRun:
     """Reads the text of one run."""
 
-    def __init__(self, shell: Commands) -> None:
-        self.found = FoundLog(_TOOL)
-        self._shell = shell
-        self._program, self._called, self._settings = "", shell.program, shell.settings
+    def __init__(self, shell: Commands, before: int = 0) -> None:
+        self.found = FoundLog(_TOOL, partial=True)
+        self._shell, self._program = shell, ""
+        self._called, self._settings = shell.program, shell.settings
+        #: The command of this run, not of the one before, and its number.
+        self._command_line = shell.command if shell.number != before else ""
+        self.of_command = shell.number
         self._head: list[str] = []
         self._runs = _Results()
         self._begun = self._ended = False
+        self._only_in_place = False
+        self._in_comm = 0
         self._broken: list[str] = []
         self._warned = ""
         self._nccl = NcclLines()
@@ -179,7 +178,7 @@ class _LinesOfRun:
             return self._begun
         if match := _RANK.match(line):
             return int(match[1]) in {rank.rank for rank in self.found.ranks}
-        if _END.match(line) or _HEAD.match(line):
+        if _END.match(line) or HEAD.match(line):
             return self._ended or (bool(self._head) and not _END.match(line))
         return self._ended
 
@@ -196,19 +195,25 @@ class _LinesOfRun:
             self._options(match)
         elif match := _RANK.match(line):
             rank, group, pid, device = (int(match[i] or 0) for i in (1, 2, 3, 5))
-            host, bus, model = (scan.text(match[i]) for i in (4, 6, 7))
+            host, bus, model = (scan.text(match[i] or "") for i in (4, 6, 7))
             log.ranks.append(RankInfo(rank, group, pid, host, device, bus, model))
-        elif _HEAD.match(line):
+        elif HEAD.match(line):
             self._head = line.lstrip("# ").split()
+        elif ONLY_IN_PLACE.match(line):
+            self._only_in_place = True
         elif _COMMENT.match(line):
             self._ended |= bool(_END.match(line))
             if scan.says_failure(line):
                 log.failures.append(scan.text(line.lstrip("# ")))
         elif line.startswith("# SIMULATED"):
             log.simulated = True
-        elif _TABLE_LINE.match(line) and (self._head or _ROW.match(line)):
-            self._head = self._head or _head_of(line.split())
-            if not self._row(line.split()):
+        elif _TABLE_LINE.match(line) and (self._head or ROW.match(line)):
+            words = line.split()
+            self._head = self._head or head_of(words)
+            if row := row_of(self._head, words, only_in_place=self._only_in_place):
+                self._runs.add(row)
+                self._runs.checked_in_place = self._head[-1] != "busbw"
+            else:
                 failures = len(log.failures)
                 if said := _INTO_ROW.match(line):
                     self.line(said[1])
@@ -217,6 +222,7 @@ class _LinesOfRun:
         elif _SKIPPED.match(line):
             log.failures.append(f"nothing was measured: {scan.text(line)}")
         elif self._nccl.line(line):
+            self._in_comm = max(self._in_comm, nccl_ranks.of_comm(line))
             match = _WARN.search(line)
             if match and not (self._warned and _FOLLOWS.search(line)):
                 where = f"{match[1]}: " if match[1] else ""
@@ -232,7 +238,9 @@ class _LinesOfRun:
     def _command(self, line: str) -> bool:
         """Note a command, which is that of the next run if this one has results; return whether it is one."""
         if found := self._shell.line(line):
-            self._called = self._called if self.went_on else self._shell.program
+            if not self.went_on:
+                self._called, self._command_line = self._shell.program, self._shell.command
+                self.of_command = self._shell.number
             if not (self.went_on or self._begun or self._head or self.found.ranks):
                 self._settings = self._shell.settings
         return found
@@ -245,32 +253,12 @@ class _LinesOfRun:
             **{_NAMES[name]: int(value) for name, value in _MORE.findall(match[7])},
         }  # fmt: skip
 
-    def _row(self, words: list[str]) -> bool:
-        """Read a line of the table; return whether it is one."""
-        left = next((i for i, name in enumerate(self._head) if name in _TIMES), 0)
-        width = (len(self._head) - left - ("timestamp" in self._head)) // 2
-        scale = _MILLI if self._head[0] == _OLDEST else _MICRO
-        stamp = 2 if "timestamp" in self._head else 0
-        values = words[len(words) - stamp - 2 * width : len(words) - stamp]
-        first = words[: len(words) - stamp - 2 * width]
-        if not left or width < 4 or len(first) < 3 or len(values) != 2 * width:
-            return False
-        try:
-            size, rest = scan.whole(first[0]), first[3:]
-            root = scan.whole(rest.pop()) if rest and re.fullmatch(r"-?\d+", rest[-1]) else _NO_ROOT
-            numbers = [scan.number(word) for at in (0, width) for word in values[at : at + 4]]
-            is_error = _ERROR in self._head or any("e" in values[at] for at in (3, width + 3))
-            allowed = _ALLOWED.get(first[2], 0.0) if is_error else None
-            halves = (_result(numbers[:4], scale, allowed), _result(numbers[4:], scale, allowed))
-        except ValueError:
-            return False
-        operator = rest[0] if rest and rest[0] != "none" else ""
-        self._runs.add((_TYPES.get(first[2], scan.text(first[2])), scan.text(operator), root), size, halves)
-        return True
-
     def log(self) -> FoundLog:
         """What the lines contain."""
         log = self.found
+        for row in [] if self._runs else rows_without(self._head, [line.split() for line in self._broken]):
+            self._runs.add(row)
+            self._broken = []
         if self._broken:
             rows = f"{many(len(self._broken), 'row')} of the table"
             log.doubt(f"parts of {rows}", self._broken[0])
@@ -279,53 +267,47 @@ class _LinesOfRun:
         log.facts += self._nccl.facts(hosts)
         log.nics = self._nccl.found(log.ranks[0].model if log.ranks else "")
         ended = self._ended or not self._begun  # an excerpt without the first lines may lack the last ones
-        return _finished(log, self._program or self._called, self._runs, ended)
+        by_command = nccl_ranks.of_command(self._command_line)
+        return _finished(log, self._program or self._called, self._runs, ended, self._in_comm, by_command)
 
 
-def _head_of(row: Sequence[str]) -> list[str]:
-    """The columns of a row without a heading, all of which precede two times, rates and results."""
-    first = [*_FIRST[:3]]
-    first += ["redop"] if re.fullmatch(r"[a-z]+", row[3]) else []
-    first += ["root"] if re.fullmatch(r"-?\d+", row[len(row) - 9]) else []
-    return [*first, *("time", "algbw", "busbw", "#wrong") * 2]
-
-
-def _result(
-    values: Sequence[float | None], scale: float = _MICRO, allowed: float | None = None
-) -> Half | None:
-    """A result from time, algorithm and bus bandwidth, and wrong elements; None if it has no value.
+def _finished(
+    log: FoundLog, operation: str, runs: _Results, ended: bool, in_comm: int = 0, by_command: int = 0
+) -> FoundLog:
+    """Complete a log: the collectives, the GPUs of the first host, and the options of the run.
 
     Args:
-        values: The numbers.
-        scale: Unit of the time, in s.
-        allowed: Largest error that is allowed, if the last number is the largest error of an element.
+        log: The log.
+        operation: Name of the operation; empty if it is unknown.
+        runs: The results.
+        ended: Whether it has its last lines.
+        in_comm, by_command: Numbers of ranks, as in ``nccl_ranks.named``.
     """
-    time, algorithm, bus, wrong = values
-    (seconds,), rates = scan.scaled([time], scale), scan.scaled([algorithm, bus], float(GB))
-    if seconds is None or rates[0] is None or rates[1] is None:
-        return None
-    if wrong is not None and allowed is not None:
-        is_wrong = not wrong <= allowed
-        return Half(seconds, rates[0], rates[1], int(is_wrong), error=wrong if is_wrong else 0.0)
-    return Half(seconds, rates[0], rates[1], int(wrong) if wrong is not None and wrong >= 0 else None)
-
-
-def _finished(log: FoundLog, operation: str, runs: _Results, ended: bool) -> FoundLog:
-    """Complete a log: the collectives, the GPUs of the first host, and the options of the run."""
     if runs.repeated:
         log.notes.append(f"{many(runs.repeated, 'repeated size')}; the last values count")
     hosts = dict.fromkeys(rank.host for rank in log.ranks)
     log.gpus = gpus_of(log.ranks)
     log.host = next(iter(hosts), "")
     processes = len({(rank.host, rank.pid) for rank in log.ranks})
-    listed = max((rank.rank + 1 for rank in log.ranks), default=0)  # an excerpt may lack some
-    count = listed or _product(log.options)
+    of_process = _product(log.options)
+    named = list(nccl_ranks.named(log.ranks, of_process, in_comm, by_command))
+    found = []
     for (kind, operator, root), points in runs.items():
         names = [operation] if operation and _agrees(operation, points, operator, root) else []
+        count = 0
         if len(runs) <= _MOST_RUNS:
-            names = names or _guessed(points, operator, root, listed)
-            count = listed or _ranks_by(points, names, count)
-        info = CollectiveInfo(" or ".join(names), kind, count, operator, root)
+            guesses = (
+                _guessed(points, operator, root, ranks, in_place=runs.checked_in_place)
+                for ranks in (*named[:1], 0)
+            )
+            names = names or next(filter(None, guesses), [])
+            count = nccl_ranks.number(points, names, named, of_process, log.ranks)
+        if not count and nccl_ranks.is_whole(log.ranks, of_process):
+            count = named[0]
+        found.append((CollectiveInfo(" or ".join(names), kind, count, operator, root), points))
+    count = next((info.ranks for info, _ in found if info.ranks), 0)
+    for info, points in found:
+        info = struct_replace(info, ranks=info.ranks or count)
         log.collectives.append(FoundCollective(info, dict(sorted(points.items()))))
     for points in runs.values():
         for before, after, count in _gaps(sorted(points), log.options):
@@ -363,46 +345,14 @@ def _gaps(sizes: Sequence[int], options: Mapping[str, Any]) -> Iterator[tuple[in
 
 
 def _product(options: dict[str, Any]) -> int:
-    """The number of ranks of one process."""
-    return min(1024, max(1, int(options.get("threads") or 1)) * max(1, int(options.get("gpus") or 1)))
-
-
-def _ratio(points: dict[int, Any]) -> tuple[float, float] | None:
-    """Bus over algorithm bandwidth, and its largest error; None if no bandwidth is precise enough."""
-    halves = [half for pair in points.values() for half in pair if half and half.algorithm > GB]
-    if not halves:
-        return None
-    best = max(halves, key=lambda half: half.algorithm)
-    ratio = best.bus / best.algorithm
-    return ratio, _PRINTED * (1 + ratio) / best.algorithm
-
-
-def _counts(operation: str, points: dict[int, Any], least: int) -> list[int]:
-    """The numbers of ranks that explain the bus bandwidth of an operation, multiples of the least one."""
-    if operation not in OPERATIONS or (measured := _ratio(points)) is None:
-        return []
-    ratio, error = measured
-    return [
-        count for count in range(least, _MOST_RANKS + 1, least)
-        if count > 1 and abs(OPERATIONS[operation].factor(count) - ratio) <= error
-    ]  # fmt: skip
-
-
-def _ranks_by(points: dict[int, Any], operations: Sequence[str], least: int) -> int:
-    """The number of ranks by the bus bandwidth, where the log does not list them.
-
-    Args:
-        points: The results of each size.
-        operations: Names of the operations that it may be.
-        least: Number of GPUs of a process, which the number of ranks is a multiple of.
-    """
-    fitting = {count for operation in operations for count in _counts(operation, points, least)}
-    return fitting.pop() if len(fitting) == 1 else least
+    """The number of ranks of one process; 0 if the log does not say."""
+    threads, gpus = (int(options.get(name) or 0) for name in ("threads", "gpus"))
+    return min(1024, threads * gpus)
 
 
 def _agrees(name: str, points: dict[int, Halves], operator: str, root: int) -> bool:
     """Whether the columns are those of an operation that the text names, with any number of ranks."""
-    operation, measured = OPERATIONS.get(name), _ratio(points)
+    operation, measured = OPERATIONS.get(name), nccl_ranks.ratio(points)
     if operation is None:
         return True
     if operation.rooted != (root >= 0) or (
@@ -411,11 +361,13 @@ def _agrees(name: str, points: dict[int, Halves], operator: str, root: int) -> b
         return False
     if measured is None:
         return True
-    factors = map(operation.factor, range(1, _MOST_RANKS + 1))
+    factors = map(operation.factor, range(1, nccl_ranks.MOST_RANKS + 1))
     return any(abs(factor - measured[0]) < _FACTOR_TOLERANCE for factor in factors)
 
 
-def _guessed(points: dict[int, Halves], operator: str, root: int, ranks: int) -> list[str]:
+def _guessed(
+    points: dict[int, Halves], operator: str, root: int, ranks: int, *, in_place: bool = True
+) -> list[str]:
     """The operations that fit the columns; none if nothing identifies them.
 
     Older versions print neither the operation nor the program. Where the result in place is undefined, it is
@@ -425,22 +377,23 @@ def _guessed(points: dict[int, Halves], operator: str, root: int, ranks: int) ->
         points: The results of each size.
         operator, root: As the columns say.
         ranks: Number of ranks; 0 if it is unknown.
+        in_place: Whether the table says what is verified in place.
     """
     if ranks == 1:
         return []
-    measured = _ratio(points)
+    measured = nccl_ranks.ratio(points)
     pairs = [(out, inside) for out, inside in points.values() if out and inside]
-    in_place = {inside.wrong is not None for out, inside in pairs if out.wrong is not None}
+    verified = {inside.wrong is not None for out, inside in pairs if in_place and out.wrong is not None}
     return [
         operation.name for operation in OPERATIONS.values()
         if (
             measured is None
             or (abs(operation.factor(ranks) - measured[0]) < _FACTOR_TOLERANCE if ranks
-                else _counts(operation.name, points, 1))
+                else nccl_ranks.counts(operation.name, measured, range(1, nccl_ranks.MOST_RANKS + 1)))
         )
         and operation.rooted == (root >= 0)
         and (operation.operator is None or operation.names_operators) == bool(operator)
-        and in_place <= {operation.checks_in_place} and operation.name not in _RARE
+        and verified <= {operation.checks_in_place} and operation.name not in _RARE
     ]  # fmt: skip
 
 
@@ -478,7 +431,7 @@ def _of_json(content: dict[str, Any]) -> FoundLog | None:
     runs = _Results()
     for entry in results:
         if found := _entry(entry):
-            runs.add(*found)
+            runs.add(found)
         else:
             log.failures.append(scan.text(f"not a result: {entry}"))
     halves = [half for points in runs.values() for pair in points.values() for half in pair if half]
@@ -498,24 +451,25 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**63 else 0
 
 
-def _entry(entry: object) -> tuple[_Key, int, Halves] | None:
+def _entry(entry: object) -> TableRow | None:
     """Arguments, size and results of one size of the JSON; None if it is not understood."""
     if not isinstance(entry, dict):
         return None
     try:
-        size, root = scan.whole(str(entry["size"])), scan.whole(str(entry.get("root", _NO_ROOT)).strip())
+        size, root = scan.whole(str(entry["size"])), scan.whole(str(entry.get("root", NO_ROOT)).strip())
         kind, operator = scan.text(str(entry["type"])), scan.text(str(entry.get("redop", "")))
         halves = []
         for place in ("out_of_place", "in_place"):
             values = scan.fields_of(entry.get(place))
             time = values.get("time", values.get("cpu_time"))
             words = (time, *map(values.get, ("alg_bw", "bus_bw", "nwrong")))
-            result = _result([None if word is None else scan.number(str(word)) for word in words])
+            texts = ["N/A" if word is None else str(word) for word in words]
+            result = half_of(dict(zip(HALF, texts, strict=True)), kind)
             halves.append(result and _with_iterations(result, entry.get(f"{place}_per_iter")))
     except (KeyError, ValueError):
         return None
-    key = (_TYPES.get(kind, kind), "" if operator == "none" else operator, root)
-    return key, size, (halves[0], halves[1])
+    key = (TYPES.get(kind, kind), "" if operator == "none" else operator, root)
+    return TableRow(key, size, (halves[0], halves[1]))
 
 
 def _with_iterations(half: Half, report: object) -> Half:

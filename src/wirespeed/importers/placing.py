@@ -27,6 +27,7 @@ from ..testcases import TABLE, Plan, Testcase
 from ..testcases.processes import PLACES, collective, names
 from ..units import Nics, many
 from . import scan
+from .gpu_sets import alike, members_of, widened
 from .log import FoundCollective, FoundLog, FoundTable, curve
 
 #: Description of what no testcase measures.
@@ -155,10 +156,12 @@ def _tables(
             last.append(table)
         else:
             groups.append([table])
-    gpus = len(machine.gpus)
+    gpus, same = len(machine.gpus), alike(machine)
     for tables in groups:
-        if log.partial:
-            tables = [_widened_placed(table, gpus) for table in tables]
+        is_some = tables[0].columns[:1] == ("gpu0",) and len(tables[0].columns) < gpus
+        partial = log.partial or (is_some and same)
+        if partial:
+            tables = [widened(table, gpus) for table in tables]
         case = None if tables[0].why_not else _TESTCASES.get(tables[0].testcase)
         status, reason = log.outcomes.pop(tables[0].testcase, (Status.PASSED, ""))
         if status is Status.WAIVED:  # it has values
@@ -174,21 +177,12 @@ def _tables(
                 result, count = struct_replace(result, tables=tuple(limited), description=text), 0
             yield result, 0 if fits else count
             continue
-        cells, plan = _cells(planned, tables, partial=log.partial), planned[0]
+        cells, plan = _cells(planned, tables, partial=partial), planned[0]
         outcome = PartialResult({key: dict(own) for key, own in cells.items()})
         shown = tuple(table for table in outcome.tables(plan.tables) if table.cells)
         engines = {str(t.engine) for m in plan.measurements for t in m.transfers}
         about = _about(case) | ({"engine": engines.pop()} if len(engines) == 1 else {})
         yield TestcaseResult(case.name, status, reason=reason, tables=shown, **about), 0
-
-
-def _widened_placed(table: FoundTable, gpus: int) -> FoundTable:
-    """The table of a tool that measures one GPU or some with a column for each."""
-    columns = tuple(f"gpu{i}" for i in range(gpus))
-    present = len(table.columns)
-    if len(table.values) > 1 or present >= gpus or table.columns != columns[:present]:
-        return table
-    return replace(table, columns=columns, values=((*table.values[0], *[None] * (gpus - present)),))
 
 
 def _plan(plans: _Plans, case: Testcase, tables: Sequence[FoundTable]) -> _Planned | None:
@@ -229,7 +223,9 @@ def _cells(
             if key not in values:
                 continue
             if at not in cells[key]:
-                if partial and all(row[place.column] is None for row in values[key]):
+                own = values[key][place.row : place.row + 1]
+                of_column = [row[place.column] for row in values[key]]
+                if partial and any(set(line) <= {None} for line in (of_column, *own)):
                     continue
                 ended = place.row >= len(values[key])
                 why = "the log ends before this value" if ended else "no value in the log"
@@ -305,8 +301,10 @@ def _collective(
     skip = int(log.options.get("skip") or 0)  # type: ignore[arg-type]
     halves = [half for pair in run.points.values() for half in pair if half]
     processes = min((len(half.by_process) for half in halves), default=0)
-    info, fits = run.info, len(network.machine.gpus) >= run.info.ranks
-    case = collective(setting, name, ranks=info.ranks, judged=fits, lateness=processes)
+    info, among = run.info, members_of(network.machine, log, run.info.ranks)
+    if len(among) < len(network.machine.gpus):
+        info = struct_replace(info, members=among)
+    case = collective(setting, name, ranks=info.ranks or 1, among=among, lateness=processes)
     assert case.swept is not None
     sizes = tuple(run.points)
     plan = replace(case, pattern=case.swept(sizes)).plan(network.machine)
@@ -331,7 +329,7 @@ def _collective(
             wrong += bad or 0
             too_large = too_large or (why if half.error else "")
             assert measurement.collective is not None
-            if place.table == BUSBW and not fits:
+            if place.table == BUSBW and not among:
                 size = measurement.collective.bytes
                 bound = between_hosts(network.machine, ranks, info, size) or bound
             cells[place.table][place.row, place.column] = Cell(
@@ -394,5 +392,5 @@ def _unknown_collective(run: FoundCollective) -> tuple[TestcaseResult, int]:
         tables.append(curve(case, key, f"{name}: {title}", rows, unit, "buffers", why, "size"))
     result, count = _unplaced(tables, None, Status.PASSED, "")
     return (
-        struct_replace(result, collective=info) if info.ranks == 1 else result
+        struct_replace(result, collective=info) if info.ranks <= 1 else result
     ), count  # why it has no limit

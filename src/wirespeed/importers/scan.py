@@ -96,6 +96,30 @@ _PART_OF_ROW = re.compile(r"\d{1,6}(->\d{1,6})?(\s+([-+\d.eE]+|N/A))+")
 _NONE = ("N/A", "n/a", "-", "nan", "-nan")
 
 
+#: Tags that mark the tables and blocks of a post.
+_TAG = re.compile(
+    r"</?(?:pre|code|br|table|thead|tbody|tr|td|th|b|strong)\b[^<>]{0,200}>",
+    re.IGNORECASE,
+)
+
+
+def unmarked(line: str, known: Sequence[re.Pattern[str]]) -> str:
+    """A line without the tags and bars of the table that it was put into; of cells, the one that is known.
+
+    Args:
+        line: The line.
+        known: Lines that tools print, from their beginning on.
+    """
+    if "<" in line and _TAG.search(line):
+        line = _TAG.sub(" ", line).strip()
+    if line.lstrip().startswith("|") and line.count("|") > 1:
+        cells = [cell.strip() for cell in line.split("|")]
+        line = next(
+            (cell for cell in cells if any(one.match(cell) for one in known)), " ".join(cells).strip()
+        )
+    return line
+
+
 def text(raw: str) -> str:
     """A text of a log, short and without control characters."""
     return one_line(raw).strip()[:_LONGEST_TEXT]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from ..document import TestcaseResult
 from ..errors import WirespeedError
 from ..hardware.topology import UNKNOWN_GPU, Machine
 from ..measurement import Unit
 from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, shares_nvlink
-from ..units import parse_nics
+from ..units import Nics, parse_nics
 from .assumed_machine import machine_of, networked, sheet_name
 from .log import FoundLog
+from .nccl_ranks import with_ranks
 from .placing import results
 
 #: A model, the NICs of a host with GPUs, and one NIC, which stand for those that only the user knows.
@@ -21,9 +23,37 @@ _SUCH_AS, _NICS, _NIC = "hgx-h100", "8x400G", "1x200G"
 _GPUS = 8
 
 
-def copies(logs: Sequence[FoundLog]) -> list[FoundLog]:
-    """Logs that can be placed without changing these."""
-    return [replace(log, tables=[*log.tables], outcomes={**log.outcomes}) for log in logs]
+class OnMachine(NamedTuple):
+    """Logs on a machine.
+
+    Attributes:
+        machine: The machine.
+        wrong: What is wrong with its network.
+        cases: The results.
+        strange: Number of values that are not comparable with testcases.
+    """
+
+    machine: Machine
+    wrong: Sequence[str]
+    cases: Sequence[TestcaseResult]
+    strange: int
+
+
+def placed(logs: Sequence[FoundLog], wanted: str | Machine | None, nics: Nics | None) -> OnMachine:
+    """Logs on their machine; they are not changed.
+
+    Args:
+        logs: The logs.
+        wanted: The machine, as for ``machine_of``.
+        nics: The NICs of each host; None: as the logs say.
+    """
+    machine = machine_of(logs, wanted)
+    own = [replace(log, tables=[*log.tables], outcomes={**log.outcomes}) for log in logs]
+    if wanted is not None:  # each of its GPUs has a rank, where the logs do not say how many there are
+        for log in own:
+            log.collectives = [with_ranks(run, len(machine.gpus)) for run in log.collectives]
+    machine, wrong = networked(machine, own, nics.rate if nics else None)
+    return OnMachine(machine, wrong, *results(machine, own, nics))
 
 
 def options(
@@ -44,9 +74,7 @@ def options(
     judged, unjudged = _counted(cases)
     for other, given in _candidates(logs, machine, nics, target) if unjudged else ():
         try:
-            rates = parse_nics(given) if given else None
-            found, _ = networked(machine_of(logs, other), logs, rates.rate if rates else None)
-            if _counted(results(found, copies(logs), rates)[0])[0] > judged:
+            if _counted(placed(logs, other, parse_nics(given) if given else None).cases)[0] > judged:
                 return tuple(
                     f"{option}{value}"
                     for option, value, before in (

@@ -441,8 +441,11 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
         return "memory of NUMA nodes without CPUs, such as HBM or CXL: its capacity is unknown"
     if measured.unit is Unit.TIME:
         return "latency needs a baseline"
-    if measured.result.collective is not None and measured.result.collective.ranks == 1:
-        return "one rank sends nothing: its bus bandwidth is 0 by definition"
+    if (run := measured.result.collective) is not None and run.ranks == 1:
+        nothing = "nothing: its bus bandwidth is 0 by definition"
+        return f"one rank sends {'only to itself' if measured.cell.value else nothing}"
+    if run is not None and not run.ranks:
+        return "the number of ranks is unknown"
     if measured.cell.limit is not None:
         return "not limited by link bandwidth"
     unknown = [link for i, *_ in measured.cell.links if (link := machine.links[i]).capacity is None]

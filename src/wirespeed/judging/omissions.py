@@ -88,7 +88,7 @@ def planned(document: Document) -> Plans:
     machine = with_cores(document.machine) if document.imported else document.machine
     cases = []
     for result in document.testcases:
-        case = _swept(result, machine) or tested(result)
+        case = _swept(result, machine, bool(document.imported)) or tested(result)
         if case is None or not result.tables:
             continue
         with suppress(WirespeedError):  # the recorded machine is no longer a valid description
@@ -144,24 +144,31 @@ def _sized(machine: Machine, result: TestcaseResult, case: Testcase, options: Pl
     return options
 
 
-def _swept(result: TestcaseResult, machine: Machine) -> Testcase | None:
+def _swept(result: TestcaseResult, machine: Machine, is_imported: bool) -> Testcase | None:
     """Return the testcase of a collective over the sizes of a result; None if it is no known collective."""
     info = result.collective
     columns = next((table.columns for table in result.tables if table.key == BUSBW), None)
     if not info or not columns or info.operation not in OPERATIONS or info.type not in BY_NAME:
         return None
-    fits = len(members(machine)) >= info.ranks
+    every = tuple(range(len(members(machine))))
+    fits = len(every) == info.ranks if is_imported else len(every) >= info.ranks
+    among = info.members or (every[: info.ranks] if fits else ())
     arguments = info.operation, info.type, info.operator, info.root
-    return _collective(arguments, result.name, info.ranks, fits, tuple(map(int, columns.values)))
+    # Of an unknown number of ranks, nothing is judged.
+    return _collective(arguments, result.name, info.ranks or 1, among, tuple(map(int, columns.values)))
 
 
 @lru_cache(maxsize=64)  # equal ones for `_planned`
 def _collective(
-    arguments: tuple[str, str, str, int], name: str, ranks: int, fits: bool, sizes: tuple[int, ...]
+    arguments: tuple[str, str, str, int],
+    name: str,
+    ranks: int,
+    among: tuple[int, ...],
+    sizes: tuple[int, ...],
 ) -> Testcase:
     operation, type, operator, root = arguments
     setting = Setting(OPERATIONS[operation], BY_NAME[type], operator, root)
-    case = collective(setting, name, ranks=ranks, judged=fits)
+    case = collective(setting, name, ranks=ranks, among=among)
     assert case.swept is not None
     return dataclasses.replace(case, pattern=case.swept(sizes))
 

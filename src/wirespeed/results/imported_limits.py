@@ -15,7 +15,7 @@ from ..collectives.operations import OPERATIONS
 from ..data import efficiencies, gpu_sheet
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
-from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, slowest_sender
+from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, links_among, slowest_sender
 from ..hardware.network import Network, rate_of
 from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Measurement
@@ -91,7 +91,9 @@ def of_collective(network: Network, measurement: Measurement) -> list[Allowance]
     ends = {network.machine.vertex(member) for member in run.members}
     own = [i for i, link in enumerate(network.links) if {link.source, link.destination} & ends]
     memory = network.unknown_memory("numa0")
-    if memory is None or any(network.links[i].kind is LinkKind.NVLINK for i in own):
+    among = links_among(network.machine, run.members)
+    nvlinks = [link for link in among if link.kind is LinkKind.NVLINK and ends & {*link.ends}]
+    if memory is None or nvlinks:
         return bounds
     used = tuple((i, 1.0, 1.0) for i in own if network.links[i].kind is LinkKind.PCIE)
     low, typical = (rate_of(r, Engine.NCCL, LinkKind.PCIE, Access.READ).efficiency for r in efficiencies())

@@ -229,7 +229,7 @@ def collective(
     ranks: int = 0,
     lateness: int = 0,
     cpu_time: bool = False,
-    judged: bool = True,
+    among: Sequence[int] | None = None,
 ) -> Testcase:
     """The testcase of a collective.
 
@@ -239,7 +239,8 @@ def collective(
         ranks: Number of ranks; 0 for all ranks or GPUs of the machine.
         lateness: Number of processes whose delay is measured; 0 to measure none.
         cpu_time: Whether times are CPU times until all operations are enqueued.
-        judged: Whether the data uses the links between the machine's GPUs.
+        among: Indices of the members that take part, whose links the data uses; None for the first ones;
+            empty if the data uses other links, or unknown ones.
     """
     operation = setting.operation
 
@@ -254,7 +255,8 @@ def collective(
             if not ranks and (reason := operation.why_not(count)):
                 return Plan.waive(reason)
             chosen = sizes or (case.buffer_size(machine, options),)
-            ends = _judged(machine, ends[:count]) if judged else ()
+            chosen_ends = ends[:count] if among is None else tuple(ends[i] for i in among)
+            ends = _judged(machine, chosen_ends)
             works = [
                 tuple(
                     work_of(setting, size, count, ends, in_place=in_place, room=max(chosen))
