@@ -383,7 +383,8 @@ def test_waived_testcases_and_the_note_on_simulation_stand_where_the_versions_ha
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Since 0.8, no empty line follows ``Waived:``; 0.4 ends with its last table."""
-    waived = {"0.4": ".\n\nRunning device", "0.8": "another\nRunning device", "0.10": "another\nRunning device"}
+    later = "another\nRunning device"
+    waived = {"0.4": ".\n\nRunning device", "0.8": later, "0.10": later}
     for version, after in waived.items():
         arguments = ["--compat", version, "-t", "0", "14", "1", "--machine", "simulated:pcie-2-no-p2p"]
         assert main(["nvbandwidth", *arguments]) == 0
