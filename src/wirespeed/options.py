@@ -11,14 +11,14 @@ import inspect
 import os
 import re
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
 from inspect import Parameter
 from operator import index
 from pathlib import Path
-from typing import Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, get_args
 
 from .errors import UsageError
 from .model import PoolLayout
@@ -26,10 +26,11 @@ from .statistics import ROUNDS, Fixed, Precise, Rule
 from .units import LARGEST_SIZE, parse_duration, parse_fraction, parse_memory, parse_size, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., object])
+T = TypeVar("T")
 #: Largest whole number that a Document can contain.
 _MOST = 2**63 - 1
 #: Sizes below this, in bytes, need a unit in a text: a small number is usually meant in MiB.
-_LEAST_WITHOUT_UNIT = 4096
+LEAST_WITHOUT_UNIT = 4096
 #: One GPU or a range of them, and the maximum number of GPUs in a range.
 _GPUS = re.compile(r"(?:gpu)?([0-9]{1,6})(?:-(?:gpu)?([0-9]{1,6}))?", re.ASCII | re.IGNORECASE)
 _MOST_GPUS = 4096
@@ -41,6 +42,24 @@ TIERS: tuple[Tier, ...] = get_args(Tier)
 #: Transports between processes.
 Share = Literal["fabric", "vmm-fd", "ipc", "shm", "nccl", "mpi"]
 SHARES: tuple[Share, ...] = get_args(Share)
+
+
+class Text(Generic[T]):
+    """Type of an option that a caller may also give as a text with a unit, such as ``"64MiB"``."""
+
+    if TYPE_CHECKING:  # type checkers take the type of an argument from the second method
+
+        def __get__(self, options: object, owner: object) -> T: ...
+        def __set__(self, options: object, value: T | str) -> None: ...
+
+
+class Texts(Generic[T]):
+    """Type of an option that a caller may also give as a text, or as numbers and texts in any sequence."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, options: object, owner: object) -> T: ...
+        def __set__(self, options: object, value: T | str | Sequence[int | str]) -> None: ...
 
 
 def includes(tier: Tier, other: Tier) -> bool:
@@ -139,7 +158,7 @@ def _one_of(choices: tuple[str, ...], noun: str) -> Callable[[Any], str]:
 def as_size(value: Any) -> int:
     if isinstance(value, str):
         size = parse_size(value)
-        if value.strip().isdecimal() and size < _LEAST_WITHOUT_UNIT:
+        if value.strip().isdecimal() and size < LEAST_WITHOUT_UNIT:
             number = value.strip()
             raise UsageError(
                 f"size {number} has no unit: write {number}B, or {number}MiB for nvbandwidth's -b {number}"
@@ -229,11 +248,11 @@ class PlanOptions:
     tier: Tier = option(
         "standard", "preset: how thorough the run is", WHAT, _one_of(TIERS, "preset"), choices=TIERS,
         by_project=True)
-    size: int | None = option(None, "buffer size, such as 512MiB", WHAT, as_size, "SIZE",
+    size: Text[int | None] = option(None, "buffer size, such as 512MiB", WHAT, as_size, "SIZE",
         "depends on the testcase", by_project=True)
     blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic",
         by_project=True)
-    block_counts: tuple[int, ...] | None = option(None,
+    block_counts: Texts[tuple[int, ...] | None] = option(None,
         "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, as_counts,
         "COUNTS", "16:65536:x4", documented=False, by_project=True)
     block_layout: PoolLayout = option(PoolLayout.RANDOM,
@@ -254,7 +273,7 @@ class PlanOptions:
     sample_peers: int = option(
         0, "measure only K columns of each row in tables of pairs", JOB, _whole(0, wrong=_PEERS), "K",
         "all", by_project=True)
-    within: float | None = option(
+    within: Text[float | None] = option(
         None, "maximum time of the whole run, from start to exit; what finds most is measured first", STOP,
         _limit, "TIME", "unlimited", by_project=True)
     # fmt: on
@@ -280,27 +299,32 @@ class PlanOptions:
 class RunOptions(PlanOptions):
     """All options of a run. Numbers may be texts with units, such as ``"64MiB"``, ``"0.5%"`` and ``"5s"``."""
 
+    if TYPE_CHECKING:  # mypy gives inherited fields of a frozen record the type of the argument
+        size: Text[int | None] = option(None)
+        block_counts: Texts[tuple[int, ...] | None] = option(None)
+        within: Text[float | None] = option(None)
+
     # fmt: off
-    sizes: tuple[int, ...] | None = option(
+    sizes: Texts[tuple[int, ...] | None] = option(
         None, "sweep over buffer sizes, such as 4KiB:1GiB:x4 or 1MiB,3MiB; every value becomes a curve", WHAT,
         _sizes, "SIZES", documented=False, by_project=True)
-    devices: tuple[int, ...] | None = option(
+    devices: Texts[tuple[int, ...] | None] = option(
         None, "use only these GPUs, such as 0,2 or gpu4-gpu7", WHAT, _indices, "0,2", "all",
         documented=False, agreed=False)
-    host_memory: float | None = option(
+    host_memory: Text[float | None] = option(
         None, "capacity of each NUMA node's memory, if it is unknown: channels x MT/s, or a rate", WHAT,
         _parser(parse_memory), "8x4800", documented=False, agreed=False)
     storage: str | None = option(
         None, "measure the storage of this folder too, in a file that is removed at the end", WHAT, _folder,
         "DIR", "no storage", documented=False)
-    storage_size: int | None = option(
+    storage_size: Text[int | None] = option(
         None, "maximum size of that file", WHAT, as_size, "SIZE", "4GiB, at most a tenth of what is free",
         documented=False)
     # The Document contains the stopping rule instead of these four.
-    precision: float | None = option(
+    precision: Text[float | None] = option(
         None, "target relative half-width of the 95% confidence interval", STOP,
         _parser(parse_fraction), "PERCENT", "0.5%; quick: 1%", documented=False, by_project=True)
-    time_budget: float | None = option(
+    time_budget: Text[float | None] = option(
         None, "maximum time per value", STOP, _parser(parse_duration), "TIME",
         "5s; quick: 0.3s, and 1s per testcase; full: 10s", documented=False, by_project=True)
     rounds: int | None = option(
@@ -326,7 +350,7 @@ class RunOptions(PlanOptions):
     huge_pages: bool = option(
         False, "fail if the host buffers of copies between host and GPU are not in huge pages", GPU,
         by_project=True)
-    timeout: float = option(
+    timeout: Text[float] = option(
         60.0, "maximum time of one stage: preparing, measuring or verifying one value", HOW, _timeout, "TIME",
         "60s", by_project=True)
     seed: int = option(0, "random seed of data and order", HOW, _whole(), "N", by_project=True)

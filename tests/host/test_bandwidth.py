@@ -19,7 +19,7 @@ def test_memory(node):
     result = wirespeed.memory_bandwidth("1MiB", device=node, **FEW)
     assert not result.simulated and len(result.samples) == 2
     assert result.bytes == 2**20 and 1e5 < result.value < 1e13
-    assert str(result).startswith("Memory Bandwidth (GiB/s):\n └ max: ")
+    assert str(result).startswith("Memory Bandwidth (GB/s):\n └ max: ")
     assert repr(result).startswith("<Memory Bandwidth, ") and "\n" not in repr(result)
 
 

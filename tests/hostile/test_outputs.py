@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import json
 import os
 import signal
 import subprocess
@@ -161,7 +162,6 @@ _JOB = ["all_reduce_perf", "--machine", "simulated:hgx-h200-2", "-b", "8", "-e",
 @pytest.mark.parametrize(
     "command",
     [
-        [*_JOB, "-g", "7"],
         [*_JOB, "--output", "none/d.json"],
         [*_RUN, "-t", "nosuch", "-o", "d.json"],
         ["check", *_RUN[1:], "-o", "d.json"],
@@ -202,10 +202,13 @@ def test_what_is_killed_leaves_no_empty_file(command: list[str], number: int, tm
     with job.stdout:
         assert any("measuring" in line for line in job.stdout)
         job.send_signal(number)
-        job.stdout.read()
+        printed = job.stdout.read()
     job.wait(60)
     for file in tmp_path.glob("*.json*"):
-        assert file.read_bytes()
+        assert json.loads(file.read_bytes())
+    if "-J" in command:
+        assert (tmp_path / "a.json").exists()
+        assert ("Test failure" in printed) == (number == signal.SIGTERM)
 
 
 _SAYS_WHEN_IT_MEASURES = """

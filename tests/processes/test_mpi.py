@@ -26,9 +26,7 @@ EVERYTHING = """
 import sys
 from wirespeed.cli.main import main
 from wirespeed.collectives.operations import OPERATIONS
-from wirespeed.cli import nccl_tests
 from wirespeed.worlds import launchers
-nccl_tests.usable_gpus = lambda: 0
 world = launchers.by_mpi(20.0)
 close, world.close = world.close, lambda: None
 launchers.join = lambda *_, **__: world
@@ -42,7 +40,7 @@ for name in OPERATIONS:
     types, sizes = ("all", "1K 1K") if world.size < 3 else ("int64", "8 8K")
     begin, end = sizes.split()
     sizes = ["-b", begin, "-e", end, "-f", "1024"]
-    code = main([f"{name}_perf", *sizes, "-n", "2", "-d", types, "-u", "1", *more])
+    code = main([f"{name}_perf", "--mpi", *sizes, "-n", "2", "-d", types, "-u", "1", *more])
     assert code == 0, name
 close()
 """

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import wirespeed
+from wirespeed.bandwidth import _number
 from wirespeed.errors import MachineError, UsageError
 from wirespeed.run_errors import MeasurementFailed
 
@@ -107,7 +108,7 @@ def test_counted_bytes(results):
 
 def test_numpy_s_types_and_numbers_are_taken():
     one = wirespeed.memory_bandwidth_saxpy(np.int64(2**20), np.float64, machine=H200, samples=1)
-    assert one.bytes == 2**23 and one.title.endswith("float64)")
+    assert one.bytes == 2**23 and one.detail == "SAXPY, float64"
     assert wirespeed.memory_bandwidth(np.int64(2**20), machine=H200, samples=1).bytes == 2**20
     scaling = wirespeed.memory_bandwidth_scaling(2 ** np.arange(10, 13), machine=H200, samples=1)
     assert scaling.sizes == (1024, 2048, 4096)
@@ -163,7 +164,11 @@ def test_the_source_executes_and_pays_its_own_link():
         ),
         (lambda: wirespeed.host2device_bandwidth(machine=CPU), UsageError, "requires a GPU"),
         (lambda: wirespeed.p2p_bandwidth("gpu0", "numa0", machine=H200), UsageError, "not of one kind"),
-        (lambda: wirespeed.p2p_bandwidth("gpu0", "gpu0", machine=H200), UsageError, "only gpu0"),
+        (lambda: wirespeed.p2p_bandwidth("gpu0", "gpu0", machine=H200), UsageError, "both gpu0"),
+        (lambda: wirespeed.p2p_bandwidth(src=0, dst=0, machine=H200), UsageError, "both gpu0"),
+        (lambda: wirespeed.p2p_bandwidth_all(devices=[0], machine=H200), UsageError, "gpu0 alone is given"),
+        (lambda: wirespeed.p2p_bandwidth("1GiB", machine=H200), MachineError, "pass size=.1GiB."),
+        (lambda: wirespeed.p2p_bandwidth(40_000_000, machine=H200), MachineError, "size=40000000"),
         (lambda: wirespeed.p2p_bandwidth(engine="warp", machine=H200), UsageError, "ce or sm"),
         (lambda: wirespeed.p2p_bandwidth(machine=NO_PEERS), MeasurementFailed, "peer access"),
         (lambda: wirespeed.memory_bandwidth(machine=f"{H200}+corrupt"), MeasurementFailed, "wrong data"),
@@ -221,7 +226,7 @@ def test_one_name_and_one_text_are_not_taken_letter_by_letter() -> None:
     assert swept.testcases[0].tables[0].columns.values == (2.0**20, 2.0**21)
     matrix = wirespeed.p2p_bandwidth_all(devices="gpu0,gpu1", machine=H200)
     assert matrix[np.int64(0), 1] == matrix["gpu0", "gpu1"]
-    assert str(matrix[0, 1]).startswith("Bandwidth (GiB/s):")
+    assert str(matrix[0, 1]).startswith("Bandwidth (GB/s):")
     with pytest.raises(KeyError, match="unknown device gpu7; choose from gpu0, gpu1"):
         matrix["gpu0", "gpu7"]
     assert repr(one) == f"<Document of simulated hgx-h200-2, {one.started}: 2 measured>"
@@ -232,6 +237,47 @@ def test_keywords_of_gpuinspector():
     assert (copy.device, copy.bytes, len(copy.samples)) == ("gpu0 -> gpu1", 40_000_000, 5)
     both = wirespeed.p2p_bandwidth(0, 1, alternate=True, machine=H200)
     assert both["gpu0", "gpu1"] and both["gpu1", "gpu0"]
+
+
+def test_statistics_of_host_and_device_are_those_of_all_samples(capsys: pytest.CaptureFixture[str]) -> None:
+    result = wirespeed.host2device_bandwidth(machine=H200)
+    result.show(stats=True)
+    pageable, pinned = capsys.readouterr().out.split("\n\n")
+    for text, row in ((pageable, "pageable"), (pinned, "pinned")):
+        samples = [sample for i in (0, 1) if (way := result[row, i]) for sample in way.samples]
+        assert re.findall(r"(max|min|avg|std_dev): ([\d.]+)", text) == [
+            ("max", f"{max(samples) / 1e9:.2f}"), ("min", f"{min(samples) / 1e9:.2f}"),
+            ("avg", f"{np.mean(samples) / 1e9:.2f}"), ("std_dev", f"{np.std(samples, ddof=1) / 1e9:.2f}"),
+        ]  # fmt: skip
+        assert re.search(r"^numa\d -> gpu0: [\d.]+ · gpu0 -> numa\d: [\d.]+$", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("rate", "like", "ours", "julia"),
+    [
+        (1448.4 * 2**30, 0.0, "1555.21", "1448.4"),
+        (173.5 * 2**30, 0.0, "186.29", "173.5"),
+        (2**30, 0.0, "1.07", "1.0"),
+        (0.999e9, 0.0, "0.999", "0.93"),
+        (1e6, 0.0, "0.00100", "0.000931"),
+        (0.9999e6, 0.0, "0.00100", "0.000931"),
+        (0.0, 0.0, "0.00", "0.0"),
+        (0.5e9, 300e9, "0.50", "0.47"),
+    ],
+)
+def test_decimals(rate: float, like: float, ours: str, julia: str) -> None:
+    """Two, and three digits below 1; GPUInspector.jl rounds to two and prints no zeros at the end."""
+    assert _number(rate, "GB/s", like) == ours and _number(rate, "GiB/s", like) == julia
+
+
+def test_a_bandwidth_is_a_number_and_has_one_unit() -> None:
+    one = wirespeed.memory_bandwidth(machine=H200)
+    assert float(one) == one.value
+    for text in (repr(one), str(one), one._repr_html_()):
+        assert "GB/s" in text and "GiB/s" not in text
+    assert f"{one.value / 1e9:.2f} GB/s" in repr(one)
+    with pytest.raises(UsageError, match="there is no unit 'MB/s'; choose one of GB/s, GiB/s"):
+        one.show(unit="MB/s")  # type: ignore[arg-type]
 
 
 def test_verbose_prints_and_stats_decides_how_much(capsys: pytest.CaptureFixture[str]):
@@ -245,24 +291,25 @@ def test_verbose_prints_and_stats_decides_how_much(capsys: pytest.CaptureFixture
 def test_texts_are_those_of_gpuinspector(capsys: pytest.CaptureFixture[str]):
     """``docs/src/examples/data_bandwidth.md`` of pc2/GPUInspector.jl, above our line of size and device."""
     number = r"\d+\.\d+"
-    head = rf"Memory Bandwidth \(GiB/s\):\n └ max: {number}\n"
-    both = rf"Host <-> Device Bandwidth \(GiB/s\):\n └ max: {number}\n\n"
-    both += rf"Host \(pinned\) <-> Device Bandwidth \(GiB/s\):\n └ max: {number}\n"
+    head = rf"Memory Bandwidth \(UNIT\):\n └ max: {number}\n"
+    both = rf"Host <-> Device Bandwidth \(UNIT\):\n └ max: {number}\n\n"
+    both += rf"Host \(pinned\) <-> Device Bandwidth \(UNIT\):\n └ max: {number}\n"
     pair = rf"(?:├ (?:max|min|avg): {number}\n ){{3}}└ std_dev: {number}\n"
     for call, text in (
         (wirespeed.memory_bandwidth, head),
+        (wirespeed.memory_bandwidth_saxpy, head),
         (wirespeed.theoretical_memory_bandwidth, f"Theoretical Maximal {head}"),
         (wirespeed.host2device_bandwidth, both),
-        (wirespeed.p2p_bandwidth, rf"Memsize: 38\.147 MiB\n\nBandwidth \(GiB/s\):\n {pair}"),
-        (
-            wirespeed.p2p_bandwidth_bidirectional,
-            rf"Memsize: 38\.147 MiB\n\nBandwidth \(both directions, sum\) \(GiB/s\):\n {pair}",
-        ),
+        (wirespeed.p2p_bandwidth, rf"Memsize: 38\.147 MiB\n\nBandwidth \(UNIT\):\n {pair}"),
+        (wirespeed.p2p_bandwidth_bidirectional, rf"Memsize: 38\.147 MiB\n\nBandwidth \(UNIT\):\n {pair}"),
     ):
-        result = call(machine=H200)
-        assert re.fullmatch(rf"{text}.+SIMULATED: no hardware was measured", str(result))
+        result, end = call(machine=H200), ".+SIMULATED: no hardware was measured"
+        assert re.fullmatch(text.replace("UNIT", "GB/s") + end, str(result))
         call(machine=H200, verbose=True)
-        assert re.fullmatch(rf"{text}.+SIMULATED: no hardware was measured\n", capsys.readouterr().out)
+        printed = capsys.readouterr().out
+        assert re.fullmatch(text.replace("UNIT", "GiB/s") + end + "\n", printed)
+        result.show(unit="GiB/s")
+        assert capsys.readouterr().out == printed
     for size, shown in ((64, "64 bytes"), (2**30, "1.000 GiB"), (100_000, "97.656 KiB")):
         assert f"Memsize: {shown}\n" in str(wirespeed.p2p_bandwidth(size=size, machine=H200))
 

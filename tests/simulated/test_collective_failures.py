@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -21,11 +22,15 @@ from wirespeed.backends.provider import Elapsed
 from wirespeed.backends.simulated import backend as simulated_collectives
 from wirespeed.backends.simulated.backend import SimulatedProvider
 from wirespeed.cli import nccl_tests, nccl_tests_options
+from wirespeed.cli.common import speak_for_leader
 from wirespeed.cli.main import main
+from wirespeed.document import UNFINISHED
 from wirespeed.driver import session, worker
 from wirespeed.options import RunOptions
 from wirespeed.reports.nccl_tests import PrintedLines
+from wirespeed.reports.nccl_tests_view import View
 from wirespeed.testcases.processes import COLLECTIVES
+from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.launchers import alone
 
 TWO = "simulated:hgx-h200-2"
@@ -167,6 +172,34 @@ def test_fewer_gpus_than_processes_start_none(
     assert without_devices(captured.out) and captured.err == TOO_FEW
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_without_a_gpu_it_fails_as_nccl_tests(
+    first: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """``cudaGetDeviceCount`` fails there in each process: testCudaError."""
+    file = tmp_path / "out.json"
+    monkeypatch.setattr(nccl_tests, "usable_gpus", lambda: 0)
+    monkeypatch.setattr("wirespeed.worlds.launchers.join", None)
+    if not first:
+        monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "1")
+        monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    assert main(["all_reduce_perf", "-b", "8", "-e", "4G", "-f", "2", "-J", str(file)]) == 2
+    captured = capsys.readouterr()
+    header, _, failure = captured.out.rpartition("# Using devices\n") if first else ("", "", captured.out)
+    assert re.fullmatch(
+        r"\S+: Test CUDA failure wirespeed:0 'no CUDA-capable device is detected'\n"
+        r" \.\. \S+ pid \d+: Test failure wirespeed:0\n", failure,
+    )  # fmt: skip
+    assert not COMPLETE.search(captured.out) and ("# Collective test starting" in header) == first
+    assert captured.err.count("\n") == 1 and "no GPU was found" in captured.err and "--mpi" in captured.err
+    if first:
+        found = json.loads(file.read_text())
+        assert found["results"] == [] and "no GPU was found" in found["errors"][0] and found["end_time"]
+        assert found["config"]["maximum_bytes"] == 2**32
+    else:
+        assert not file.exists()
+
+
 def test_the_first_gpu_is_that_of_the_variable(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +258,92 @@ def test_the_devices_are_printed_while_the_ranks_connect(
     code, text = run(capsys, "all_reduce_perf", "--machine", TWO, *SIZES)
     assert code == 0 and seen == [True]
     assert text.count("# Using devices") == 1 and text.index("# Using devices") < text.index("#       size")
+
+
+def test_the_headings_are_printed_before_the_ranks_warm_up(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed, seen = threading.Event(), []
+    head, once = PrintedLines.head, SimulatedProvider.once
+
+    def headed(self: PrintedLines, view: View) -> None:
+        head(self, view)
+        printed.set()
+
+    def warmed_up(self: SimulatedProvider) -> None:
+        seen.append(printed.wait(60))
+        once(self)
+
+    monkeypatch.setattr(PrintedLines, "head", headed)
+    monkeypatch.setattr(SimulatedProvider, "once", warmed_up)
+    code, text = run(capsys, "all_reduce_perf", "--machine", TWO, *SIZES)
+    assert code == 0 and all(seen) and text.count("out-of-place") == 1
+
+
+def test_the_json_is_complete_at_every_moment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A process that is killed leaves what it was then."""
+    file, once, seen = tmp_path / "out.json", SimulatedProvider.once, []
+
+    def look(self: SimulatedProvider) -> None:
+        seen.append(json.loads(file.read_text()))
+        if len(seen) == 12:  # of the second size; saving waits for a moment after it has saved
+            until = time.monotonic() + 30
+            while not seen[-1]["results"] and time.monotonic() < until:
+                time.sleep(0.02)
+                seen[-1] = json.loads(file.read_text())
+        once(self)
+
+    def joined(*_: object, **__: object) -> World:
+        seen.append(json.loads(file.read_text()))
+        return alone()
+
+    monkeypatch.setattr("wirespeed.worlds.launchers.join", joined)
+    monkeypatch.setattr(SimulatedProvider, "once", look)
+    code, text = run(capsys, "all_reduce_perf", "--machine", TWO, *SIZES, "-J", str(file))
+    assert code == 0 and text.count("# Writing JSON output to") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["out.json"]
+    for found in seen:
+        assert found["errors"][-1] == UNFINISHED and found["args"][0] == "all_reduce_perf"
+        assert found["config"]["maximum_bytes"] == 4 * 2**20
+        assert not {"end_time", "out_of_bounds", "average_bus_bandwidth"} & found.keys()
+    counts = [len(found["results"]) for found in seen]
+    assert counts[0] == 0 and counts == sorted(counts) and counts[11] > 0
+    found = json.loads(file.read_text())
+    assert found["errors"] == [""] and len(found["results"]) == 3 and found["end_time"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, WorldError("rank 1 does not join")])
+def test_a_run_that_ends_before_it_has_begun_says_so(
+    error: BaseException,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """Ctrl-C, the end of a job, or ranks that do not join."""
+    file = tmp_path / "out.json"
+
+    def join(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("wirespeed.worlds.launchers.join", join)
+    code, text = run(capsys, "all_reduce_perf", "--machine", TWO, *SIZES, "-J", str(file))
+    assert code == (130 if error is KeyboardInterrupt else 1)
+    assert re.search(r"^ \.\. \S+ pid \d+: Test failure wirespeed:0$", text, re.MULTILINE)
+    assert json.loads(file.read_text())["errors"] == [
+        UNFINISHED if error is KeyboardInterrupt else "rank 1 does not join"
+    ]
+
+
+def test_a_process_that_reports_in_place_of_rank_0_prints_the_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    world: Any = SimpleNamespace(leaderless=True, rank=1, local_rank=1)
+    speak_for_leader(world, "rank 0 ended unexpectedly", " .. host pid 7: Test failure wirespeed:0")
+    captured = capsys.readouterr()
+    assert captured.out == " .. host pid 7: Test failure wirespeed:0\n"
+    assert captured.err == "wirespeed: error: rank 0 ended unexpectedly\n"
 
 
 def test_each_result_is_printed_when_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -377,3 +377,28 @@ def test_the_processes_of_a_job(run: Run) -> None:
     joined = changed(document, libraries={"mpi": "Open MPI v5.0.11"})
     start = "Built from Git version: wirespeed [^\n]+\n\nMPI version: Open MPI v5.0.11\nCUDA Runtime"
     assert re.search(start, wirespeed.render(joined, "nvbandwidth"))
+
+
+def test_waived_testcases_and_the_note_on_simulation_stand_where_the_versions_have_room(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Since 0.8, no empty line follows ``Waived:``; 0.4 ends with its last table."""
+    later = "another\nRunning device"
+    waived = {"0.4": ".\n\nRunning device", "0.8": later, "0.10": later}
+    for version, after in waived.items():
+        arguments = ["--compat", version, "-t", "0", "14", "1", "--machine", "simulated:pcie-2-no-p2p"]
+        assert main(["nvbandwidth", *arguments]) == 0
+        text = capsys.readouterr().out
+        assert after in text and text.count("NOTE: SIMULATED: no hardware was measured.") == 1
+        at_start = text.index("NOTE: SIMULATED") < text.index("Runtime Version")
+        assert at_start == (version == "0.4") and text.endswith("_ce 52.27\n\n") == at_start
+
+
+@pytest.mark.parametrize("program", ["nvbandwidth", "sailbandwidth"])
+def test_processes_of_a_simulated_machine_are_refused_once(
+    program: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wirespeed.worlds.launchers.spawn", None)
+    assert main([program, "-t", "0", "--machine", "simulated:ppu-8", "--processes", "8"]) == 1
+    captured = capsys.readouterr()
+    assert (captured.out + captured.err).count("omit --processes and the launcher (simulated:nvl72 has") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
 from dataclasses import Field, replace
@@ -120,6 +121,7 @@ def test_the_document_contains_them() -> None:
 #: A program in which the record has one more field, and nothing else is changed.
 EXTENDED = f"""
 import inspect
+import re
 from dataclasses import dataclass
 from wirespeed import options
 
@@ -237,3 +239,22 @@ def test_fixed_rounds_have_no_maximum_as_in_nccl_tests() -> None:
     assert RunOptions(samples=1, rounds=1_000_001).rule == Fixed(1, 16, 1_000_001)
     with pytest.raises(UsageError, match="from 1 to 1000000, not 1000001"):
         RunOptions(rounds=1_000_001)
+
+
+def test_texts_are_values_for_type_checkers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fields of `PlanOptions` and of `RunOptions`, alone and in sequences; reading them gives no texts."""
+    api = pytest.importorskip("mypy.api")
+    file = tmp_path / "given.py"
+    file.write_text(
+        "from wirespeed.options import RunOptions\n"
+        "options = RunOptions(size='64MiB', within='60s', timeout='5s', precision='1%', devices='0,2')\n"
+        "RunOptions(size=64, sizes=['1MiB', 5], block_counts=(64, 1000), devices=[0, 1])\n"
+        "size: int | None = options.size\n"
+        "sizes: tuple[int, ...] | None = options.sizes\n"
+        "timeout: float = options.timeout\n"
+        "RunOptions(size=[5])\n"
+    )
+    monkeypatch.setenv("MYPYPATH", str(Path(wirespeed.__file__).parents[1]))
+    settings = ["--follow-imports=silent", "--no-site-packages", "--ignore-missing-imports"]
+    printed, _, _ = api.run([*settings, "--cache-dir", str(tmp_path / "cache"), str(file)])
+    assert re.findall(r"given\.py:(\d+): error", printed) == ["7"], printed

@@ -159,6 +159,11 @@ class CollectiveBackend(JobBackend):
         if self.provider is not None and not self.exchange.lost:
             self.provider.close()
 
+    @property
+    def is_set_up(self) -> bool:
+        """Whether the ranks are connected and have buffers: they warm up next."""
+        return self._room >= 0
+
     def refusal(self, setting: Setting) -> str | None:
         """Why a setting was refused at every size; None if it was not."""
         return self._refused or self._settings.get(str(setting))

@@ -7,13 +7,16 @@ in B/s.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from math import floor, log10
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from ..document import Document, Status, TestcaseResult
+from ..errors import UsageError
 from ..measurement import Axis, Unit
 from ..reports import SIMULATED, Style
 from ..statistics import summarise
@@ -25,10 +28,32 @@ if TYPE_CHECKING:
     from ..reports.records import Section
 
 
-def _tree(head: str, rows: Mapping[str, float]) -> str:
-    """A heading, and names with values in GiB/s as the branches of a small tree."""
-    texts = [f"{name}: {rate / GIB:.{2 if rate / GIB >= 0.1 else 5}f}" for name, rate in rows.items()]
-    return "\n".join([f"{head}:", *(f" ├ {text}" for text in texts[:-1]), f" └ {texts[-1]}"])
+#: The units of printed rates: that of all of wirespeed, and that of GPUInspector.jl.
+RateUnit = Literal["GB/s", "GiB/s"]
+_UNITS: dict[RateUnit, int] = {"GB/s": GB, "GiB/s": GIB}
+
+
+def _number(rate: float, unit: RateUnit = "GB/s", like: float = 0.0) -> str:
+    """A rate in two decimals, or three digits if it is less than 1; in GiB/s as Julia rounds it.
+
+    ``like`` is a rate, in B/s, with whose decimals it is printed; 0 for its own.
+    """
+    size = float(f"{(like or rate) / _UNITS[unit]:.3g}")
+    text = f"{rate / _UNITS[unit]:.{max(2, 2 - floor(log10(size))) if size > 0 else 2}f}"
+    return re.sub(r"(\.\d+?)0+$", r"\1", text) if unit == "GiB/s" else text
+
+
+def _tree(head: str, texts: Mapping[str, str]) -> str:
+    """A heading, and names with values as the branches of a small tree."""
+    rows = [f"{name}: {text}" for name, text in texts.items()]
+    return "\n".join([f"{head}:", *(f" ├ {row}" for row in rows[:-1]), f" └ {rows[-1]}"])
+
+
+def _spread(statistics: Statistics, unit: RateUnit) -> dict[str, str]:
+    """The statistics that GPUInspector.jl prints."""
+    mean = statistics.mean
+    rates = {"max": statistics.max, "min": statistics.min, "avg": mean, "std_dev": statistics.cv * abs(mean)}
+    return {name: _number(rate, unit, statistics.max) for name, rate in rates.items()}
 
 
 def _memsize(size: int) -> str:
@@ -48,7 +73,8 @@ class Bandwidth(Tabular):
     ``pairs[0, 1]``, ``pairs["gpu0", "gpu1"]``.
 
     Attributes:
-        title: Name of the measurement.
+        title: Name of the measurement, as in GPUInspector.jl.
+        detail: What is special about it: ``SAXPY, float32``, ``sum of both``; empty for nothing.
         device: Device or pair: ``gpu0``, ``gpu0 -> gpu1``; empty for several pairs.
         table: The measured cells; of a curve, the columns are sizes.
         bytes: Size of one buffer; 0 for a curve and for a theoretical value.
@@ -66,6 +92,7 @@ class Bandwidth(Tabular):
     table: Table
     bytes: int = 0
     counts: str = ""
+    detail: str = ""
     note: str = ""
     simulated: bool = False
     detailed: bool = False
@@ -217,34 +244,40 @@ class Bandwidth(Tabular):
 
     @property
     def _name(self) -> str:
-        """Title with the device, if there is one."""
-        return f"{self.title}, {self.device}" if self.device else self.title
+        """Title with what is special about it, and the device if there is one."""
+        named = f"{self.title} ({self.detail})" if self.detail else self.title
+        return f"{named}, {self.device}" if self.device else named
+
+    def __float__(self) -> float:
+        """The value, in B/s."""
+        return self.value
 
     @property
     def footer(self) -> str:
         """Device or number of pairs, size, which bytes count, and whether no hardware was measured."""
         parts = (
-            many(len(self), "pair") if self._is_matrix else self.device,
+            many(len(self), "pair") if self._is_matrix else self.device, self.detail,
             format_size(self.bytes) if self.bytes else "", f"counts {self.counts}" if self.counts else "",
             self.note, SIMULATED if self.simulated else "",
         )  # fmt: skip
         return " · ".join(filter(None, parts))
 
-    def _rows(self, stats: bool) -> dict[str, float]:
+    def _rows(self, stats: bool, unit: RateUnit) -> dict[str, str]:
         """What a tree shows of one bandwidth or a curve; without ``stats``, of one only the maximum."""
         if self.table.is_curve:
-            return dict(zip(self.table.columns.labels, self.samples, strict=True))
-        names = ("max", "min", "avg", "std_dev") if self.samples and stats else ("max",)
-        return {name: getattr(self, name) for name in names}
+            numbers = (_number(rate, unit) for rate in self.samples)
+            return dict(zip(self.table.columns.labels, numbers, strict=True))
+        spread = _spread(self.statistics, unit)
+        return spread if self.samples and stats else {"max": spread["max"]}
 
     def __repr__(self) -> str:
         """One line; ``print`` shows the values."""
-        text = f": {self.gib_per_s:.4g}"
+        text = f": {_number(self.value)}"
         if self.points:
-            text = f", {len(self)} values from {self.min / GIB:.4g} to {self.max / GIB:.4g}"
+            text = f", {len(self)} values from {_number(self.min)} to {_number(self.max)}"
         share = f", {self.value / self.limit:.0%} of the limit" if self.limit and self.samples else ""
         kind = ", SIMULATED" if self.simulated else ""
-        return brief(f"{self._name}{text} GiB/s{share}{kind}")
+        return brief(f"{self._name}{text} GB/s{share}{kind}")
 
     def _section(self) -> Section:
         from ..reports.records import Section
@@ -252,41 +285,49 @@ class Bandwidth(Tabular):
         result = TestcaseResult(self._name, Status.PASSED, counts=self.counts, tables=(self.table,))
         return Section(self._name, (result,), self.footer, self.document, self.simulated)
 
-    def show(self, stats: bool | None = None) -> None:
+    def show(self, stats: bool | None = None, unit: RateUnit = "GB/s") -> None:
         """Print the values, or the plot of a curve.
 
         Args:
             stats: Whether to print more than the maximum of each bandwidth; None: as ``print`` does. A table
                 of pairs has one value for each.
+            unit: ``GiB/s`` prints the text of GPUInspector.jl, with its unit and its decimals.
         """
+        if unit not in _UNITS:
+            raise UsageError(f"there is no unit {unit!r}; choose one of {', '.join(_UNITS)}")
         if self.table.is_curve:
             self.plot()
         else:
-            print(self._text(self.detailed if stats is None else stats))
+            print(self._text(self.detailed if stats is None else stats, unit))
 
     def __str__(self) -> str:
         return self._text(self.detailed)
 
-    def _text(self, stats: bool) -> str:
+    def _text(self, stats: bool, unit: RateUnit = "GB/s") -> str:
         from ..reports.findings import aligned
 
-        head = f"{self.title} (GiB/s)"
+        head = f"{self.title} ({unit})"
         if self.table.is_curve:
-            peak = f"peak {self.fastest.gib_per_s:.2f} at {self._peak_label}"
-            head = f"{self.title} over {self.table.columns.name} (GiB/s), {peak}"
+            peak = f"peak {_number(self.fastest.value, unit)} at {self._peak_label}"
+            head = f"{self.title} over {self.table.columns.name} ({unit}), {peak}"
         if not self.points or self.table.is_curve:
             size = f"Memsize: {_memsize(self.bytes)}\n\n" if self.detailed else ""
-            return f"{size}{_tree(head, self._rows(stats))}\n{self.footer}"
+            return f"{size}{_tree(head, self._rows(stats, unit))}\n{self.footer}"
         if self._is_matrix:
-            texts = [["-" if rate is None else f"{rate / GIB:.2f}" for rate in row] for row in self.values]
+            decimals = 3 if unit == "GiB/s" else 2
+            texts = [
+                ["-" if rate is None else f"{rate / _UNITS[unit]:.{decimals}f}" for rate in row]
+                for row in self.values
+            ]
             rows = [[label, *row] for label, row in zip(self.labels, texts, strict=True)]
             return "\n".join([f"{head}:", *aligned([["", *self.labels], *rows]), self.footer])
         trees = []
         for i in range(len(self.labels)):
             row = [point for cell, point in zip(self.table.cells, self, strict=True) if cell.row == i]
-            values = {"max": max(point.max for point in row)}
-            values |= {point.device: point.value for point in row} if stats else {}
-            trees.append(_tree(f"{row[0].title} (GiB/s)", values))
+            spread = _spread(summarise([sample for point in row for sample in point.samples]), unit)
+            tree = _tree(f"{row[0].title} ({unit})", spread if stats else {"max": spread["max"]})
+            ways = " · ".join(f"{point.device}: {_number(point.value, unit)}" for point in row)
+            trees.append(f"{tree}\n{ways}" if stats else tree)
         return "\n\n".join(trees) + f"\n{self.footer}"
 
     @property

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, ParamSpec, SupportsIndex, TypeAl
 from ..api import run
 from ..errors import MachineError, UsageError
 from ..hardware.topology import Machine
+from ..options import LEAST_WITHOUT_UNIT
 from ..units import parse_size
 from . import Bandwidth
 
@@ -73,12 +74,23 @@ def one_device(machine: Machine, device: Device | None) -> str:
         except TypeError as error:
             raise UsageError(f"a device is a name or an index, not {device!r}") from error
         if not 0 <= place < len(alike):
-            raise MachineError(f"there is no device with the index {place}; from 0: {', '.join(alike)}")
+            hint = f"; a size is passed as size={place}" if place >= LEAST_WITHOUT_UNIT else ""
+            raise MachineError(f"there is no device with the index {place}; from 0: {', '.join(alike)}{hint}")
         return alike[place]
     if device not in there:
+        if _is_size(device):
+            raise MachineError(f"{device!r} is a size, not a device: pass size={device!r}")
         hint = f" ({'; '.join(machine.notes)})" if machine.notes and not machine.gpus else ""
         raise MachineError(f"unknown device {device!r}; devices of this machine: {', '.join(there)}{hint}")
     return device
+
+
+def _is_size(text: str) -> bool:
+    """Whether a text is a size with a unit."""
+    try:
+        return not text.isdecimal() and parse_size(text) > 0
+    except UsageError:
+        return False
 
 
 def several(machine: Machine, devices: Sequence[Device] | None) -> list[str]:
@@ -108,9 +120,8 @@ def several(machine: Machine, devices: Sequence[Device] | None) -> list[str]:
             f"{' and '.join(chosen)} are not of one kind; use host2device_bandwidth between kinds"
         )
     if len(chosen) < 2:
-        raise UsageError(
-            f"requires at least two GPUs or two NUMA nodes, but this machine has only {chosen[0]}"
-        )
+        only = f"{chosen[0]} alone is given" if devices is not None else f"this machine has only {chosen[0]}"
+        raise UsageError(f"requires at least two GPUs or two NUMA nodes, but {only}")
     return chosen
 
 
@@ -134,6 +145,10 @@ def pair_of(machine: Machine, src: Device | None, dst: Device | None) -> tuple[s
     pairs = [(one, other) for one in group for other in group if one != other]
     pairs = [pair for pair in pairs if a in (None, pair[0]) and b in (None, pair[1])]
     if a is not None and b is not None:
+        if a == b:
+            raise UsageError(
+                f"src and dst are both {a}: memory_bandwidth(device={a!r}) copies within a device"
+            )
         several(machine, [a, b])
         return a, b
     if not pairs:
@@ -246,7 +261,7 @@ def with_original_keywords(function: Callable[P, Bandwidth]) -> Callable[P, Band
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument {name!r}{hint}")
         result = function(*arguments, **keywords)
         if verbose:
-            result.show(stats)
+            result.show(stats, "GiB/s")
         return result
 
     return call

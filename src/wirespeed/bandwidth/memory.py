@@ -65,27 +65,30 @@ def measured(
     return document
 
 
-def only(title: str, device: str, document: Document, testcase: int = 0, parts: int = 1) -> Bandwidth:
+def only(
+    title: str, device: str, document: Document, testcase: int = 0, parts: int = 1, detail: str = ""
+) -> Bandwidth:  # fmt: skip
     """The only cell of a testcase's last table; ``parts`` is the number of counted buffers."""
     result = document.testcases[testcase]
-    return point(title, device, result.tables[-1].cells[0], document, result, parts)
+    return point(title, device, result.tables[-1].cells[0], document, result, parts, detail)
 
 
 def point(
-    title: str, device: str, cell: Cell, document: Document, result: TestcaseResult, parts: int
-) -> Bandwidth:
-    fields = {"simulated": document.simulated, "document": document}
+    title: str, device: str, cell: Cell, document: Document, result: TestcaseResult, parts: int,
+    detail: str = "",
+) -> Bandwidth:  # fmt: skip
+    fields = {"simulated": document.simulated, "document": document, "detail": detail}
     return Bandwidth.one(title, device, cell, bytes=cell.bytes // parts, counts=result.counts, **fields)
 
 
 def scaling(
     title: str, name: str, case: Testcase, machine: Machine, over: Sequence[int], how: dict[str, Any],
-    axis: tuple[str, str, int], *, parts: int,
+    axis: tuple[str, str, int], *, parts: int, detail: str = "",
 ) -> Bandwidth:  # fmt: skip
     """A curve over buffer sizes; ``axis`` is the quantity, its unit, and the bytes of each."""
     document = measured([case], machine, how, sizes=over)
     result, (quantity, unit, unit_bytes) = document.testcases[0], axis
-    points = [point(title, name, cell, document, result, parts) for cell in result.tables[0].cells]
+    points = [point(title, name, cell, document, result, parts, detail) for cell in result.tables[0].cells]
     sizes = [point.bytes // unit_bytes for point in points]
     labels = tuple(format_quantity(size, unit) for size in sizes)
     columns = Axis(quantity, labels, tuple(map(float, sizes)), unit)
@@ -128,8 +131,8 @@ def theoretical_memory_bandwidth(
     Examples:
         >>> import wirespeed
         >>> print(wirespeed.theoretical_memory_bandwidth("gpu0", machine="simulated:hgx-h200-2"))
-        Theoretical Maximal Memory Bandwidth (GiB/s):
-         └ max: 4483.39
+        Theoretical Maximal Memory Bandwidth (GB/s):
+         └ max: 4814.00
         gpu0 · 3201 MHz x 2 x 6016 bit · SIMULATED: no hardware was measured
     """
     target = machine_named(machine)
@@ -223,9 +226,9 @@ def memory_bandwidth_saxpy(
     Returns:
         The median, in B/s, with its samples.
     """
-    machine, name, case, title, width = _saxpy(how, device, dtype, cublas)
+    machine, name, case, detail, width = _saxpy(how, device, dtype, cublas)
     document = measured([case], machine, how, whole(size, _A_LENGTH) * width)
-    return only(title, name, document, parts=3)
+    return only("Memory Bandwidth", name, document, parts=3, detail=detail)
 
 
 @with_original_keywords
@@ -246,15 +249,16 @@ def memory_bandwidth_saxpy_scaling(
     Returns:
         A bandwidth for each length.
     """
-    machine, name, case, title, width = _saxpy(how, device, dtype, cublas)
+    machine, name, case, detail, width = _saxpy(how, device, dtype, cublas)
     over = tuple(whole(length, _A_LENGTH) * width for length in sizes)
-    return scaling(title, name, case, machine, over, how, ("vector length", "numbers", width), parts=3)
+    unit = ("vector length", "numbers", width)
+    return scaling("Memory Bandwidth", name, case, machine, over, how, unit, parts=3, detail=detail)
 
 
 def _saxpy(
     how: dict[str, Any], device: Device | None, dtype: Dtype, cublas: bool
 ) -> tuple[Machine, str, Testcase, str, int]:
-    """Machine, device, testcase and title of a x + y, and the bytes of a number.
+    """Machine, device, testcase and description of a x + y, and the bytes of a number.
 
     Raises:
         UsageError: If host memory is to be measured with cuBLAS, or with a type that CPUs do not compute
@@ -270,5 +274,5 @@ def _saxpy(
         raise UsageError(f"saxpy on {name} does not support {number!r}; choose {' or '.join(_HOST_SAXPY)}")
     else:
         case = find(_HOST_SAXPY[number])
-    title = f"Memory Bandwidth (SAXPY{' by cuBLAS' if cublas else ''}, {number})"
-    return machine, name, narrow(case, columns=[name]), title, BYTES[number]
+    detail = f"SAXPY{' by cuBLAS' if cublas else ''}, {number}"
+    return machine, name, narrow(case, columns=[name]), detail, BYTES[number]

@@ -47,6 +47,8 @@ _BOTH = {
     "gpu": "device_to_device_bidirectional_memcpy_write_{}",
     "numa": "numa_to_numa_bidirectional_memcpy_write_{}",
 }
+#: Of one direction and of both: the arrow, the number of buffers, and what is special.
+_UNI, _BI = ("->", 1, ""), ("<->", 2, "sum of both")
 _P2P = 40_000_000
 
 
@@ -133,7 +135,7 @@ def p2p_bandwidth_bidirectional(
     Returns:
         The median of the sum, in B/s, with its samples.
     """
-    return _pair("Bandwidth (both directions, sum)", _BOTH, src, dst, size, engine, how)
+    return _pair("Bandwidth", _BOTH, src, dst, size, engine, how)
 
 
 @with_original_keywords
@@ -157,10 +159,10 @@ def p2p_bandwidth_all(
     Examples:
         >>> import wirespeed
         >>> print(wirespeed.p2p_bandwidth_all(machine="simulated:hgx-h200-2"))
-        Bandwidth, row to column (GiB/s):
+        Bandwidth, row to column (GB/s):
                 gpu0    gpu1
-        gpu0       -  361.89
-        gpu1  361.71       -
+        gpu0       -  388.58
+        gpu1  388.38       -
         2 pairs · 38.15 MiB · counts every copied byte once · SIMULATED: no hardware was measured
     """
     return _matrix("Bandwidth, row to column", _PUSH, devices, size, engine, how)
@@ -195,8 +197,9 @@ def _pair(
     a, b = pair_of(machine, src, dst)
     name = family[kind_of(machine, a)].format(engine_for(machine, a, engine))
     document = measured([narrow(find(name), [a], [b])], machine, how, size)
-    joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
-    return replace(only(title, f"{a} {joint} {b}", document, parts=parts), detailed=True)
+    joint, parts, detail = _UNI if family is _PUSH else _BI
+    one = only(title, f"{a} {joint} {b}", document, parts=parts, detail=detail)
+    return replace(one, detailed=True)
 
 
 def _matrix(
@@ -211,18 +214,17 @@ def _matrix(
     result = document.testcases[0]
     table = result.tables[-1]
     labels = table.rows.labels
-    joint, parts = ("->", 1) if family is _PUSH else ("<->", 2)
-    of_pair = "Bandwidth" if family is _PUSH else "Bandwidth (both directions, sum)"
+    joint, parts, detail = _UNI if family is _PUSH else _BI
     by_place = {
         (cell.row, cell.column): point(
-            of_pair, f"{labels[cell.row]} {joint} {labels[cell.column]}", cell, document, result, parts
+            "Bandwidth", f"{labels[cell.row]} {joint} {labels[cell.column]}", cell, document, result, parts,
+            detail,
         )
-        for cell in table.cells
-        if cell.value is not None and cell.row != cell.column
-    }
+        for cell in table.cells if cell.value is not None and cell.row != cell.column
+    }  # fmt: skip
     reasons = " · ".join(dict.fromkeys(cell.reason for cell in table.cells if cell.reason))
     axis = Axis("device", labels)
-    return Bandwidth.several(title, axis, axis, by_place, device="", note=reasons)
+    return Bandwidth.several(title, axis, axis, by_place, device="", detail="", note=reasons)
 
 
 @dataclass(frozen=True, repr=False)

@@ -315,6 +315,7 @@ def lead(
     judging: Callable[[Document], Judged] | None = None,
     *,
     says: bool = False,
+    ending: str = "",
 ) -> int:
     """Measure, show the Document on rank 0, and return the exit code.
 
@@ -327,6 +328,7 @@ def lead(
         broken_off: Returns the exit code of a run of such a job; None for ``broken``.
         judging: Returns what judges a Document; None to judge it by its limits.
         says: Whether ``show`` tells a person that the run was interrupted.
+        ending: Line that a process prints on standard output if it reports in place of rank 0.
 
     Raises:
         RunInterrupted: On Ctrl-C, after showing the Document.
@@ -346,7 +348,7 @@ def lead(
     except WirespeedError as error:  # the same on all ranks
         if world is not None:
             if not first:
-                speak_for_leader(world, str(error))
+                speak_for_leader(world, str(error), ending)
             world.close()
             if not first:
                 return ExitCode.USAGE if isinstance(error, UsageError) else broken
@@ -361,7 +363,7 @@ def lead(
         if late.signals and interrupted is None:
             interrupted = RunInterrupted(document)
     if world is not None and document.interrupted:
-        speak_for_leader(world, document.interrupted)
+        speak_for_leader(world, document.interrupted, ending)
         world.fail(document.interrupted, interrupted=interrupted is not None)
         ended = broken_off(judged) if broken_off else broken
         world.leave(ExitCode.INTERRUPTED if interrupted else ended)
@@ -373,9 +375,14 @@ def lead(
     return code(judged) if first else ExitCode.PASS
 
 
-def speak_for_leader(world: World, reason: str) -> None:
-    """Print the reason on one rank of each host, and rank 1, if rank 0 has ended or does not answer."""
+def speak_for_leader(world: World, reason: str, ending: str = "") -> None:
+    """Print the reason on one rank of each host, and rank 1, if rank 0 has ended or does not answer.
+
+    ``ending`` is a further line, for standard output.
+    """
     if world.leaderless and (world.rank == 1 or world.local_rank == 0):
+        if ending:
+            print(visible(ending), flush=True)
         print(error_line(f"wirespeed: error: {reason}"), file=sys.stderr, flush=True)
 
 

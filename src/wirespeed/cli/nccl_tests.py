@@ -18,6 +18,7 @@ from ..errors import ExitCode, MachineError, StorageError, UsageError, Wirespeed
 from ..hardware.topology import Machine
 from ..judging.judged import Judged
 from ..options import RunOptions
+from ..run_errors import RunInterrupted
 from ..terminal import colored, columns, error_line, visible
 from ..worlds.base import World, hostname
 from ..worlds.crew import agree_on
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..driver.jobs import Listener
     from ..reports.nccl_tests import PrintedLines
-    from ..results.output import Output
+    from .nccl_tests_file import JsonFile
     from .parser import Parser
 
 #: Time-out that stands for no limit, in s.
@@ -59,7 +60,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
             raise UsageError(f"--machine must be {SIMULATED_MACHINE}NAME here; {real}")
         machine = describe(options.machine)
     gpus = 0 if machine or options.mpi else usable_gpus()
-    provider = SIMULATED if machine else NCCL if gpus else MPI
+    provider = SIMULATED if machine else MPI if options.mpi else NCCL
     try:
         collectives = request.given(program, options, called)
         request.refuse(collectives, options, provider)
@@ -68,8 +69,10 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     except UsageError as error:
         arguments.error(str(error))
     from ..backends.collective_backend import SETUP_S
+    from ..reports.nccl_tests_view import stopped
     from ..testcases.processes import members
-    from ..worlds.launchers import STARTED, join, launched
+    from ..worlds.launchers import STARTED, join, launched, leads
+    from .nccl_tests_file import JsonFile
 
     ranks, alone, processes = collectives.threads * collectives.gpus, not launched(), 1
     if machine and not alone:
@@ -81,29 +84,36 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     timeout = collectives.timeout or _NO_LIMIT_S
     stamps: list[str] | None = [] if collectives.stamped else None
     wanted = Asked(collectives, operation, provider, per_process, request.sizes(collectives), stamps)
+    before, file = request.document_before(wanted, ranks, machine), None
     try:
+        if alone and options.output:
+            options.output.check(options.force)
+        if leads():
+            file = JsonFile.of(options, before)
+        if provider == NCCL and not gpus:
+            raise request.NoGpu
         needed, present = max(0, collectives.first) + ranks, len(members(machine)) if machine else gpus
         if provider != MPI and alone and needed > present:
             raise request.TooFewGpus(needed, present)
         world = join(timeout, mpi=provider == MPI, processes=processes, arguments=[program, *called[1:]])
         world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
-        code = _in(world, options, wanted, machine)
+        code = _in(world, options, wanted, machine, file)
     except WirespeedError as error:
-        from ..reports.nccl_tests_view import Result, stopped
-
-        live = options.format == request.FORMAT
-        if isinstance(error, request.TooFewGpus):
-            if live:
-                print(visible(request.header_without_devices(wanted, ranks, machine)), end="", flush=True)
-            for line in error.lines:
-                print(line, file=sys.stderr)
-        if live and not isinstance(error, UsageError):
-            print(visible(stopped(hostname(), os.getpid())), flush=True)
+        if file:
+            file.fail(str(error))
         if not isinstance(error, request.NotPossible):
+            if not isinstance(error, UsageError):
+                _say(stopped(hostname(), os.getpid()), options)
             raise
-        if not isinstance(error, request.TooFewGpus):
-            print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-        return Result.NOT_IMPLEMENTED
+        header = request.header_without_devices(before) if error.is_early and leads() else ""
+        _say(f"{header}{error.line}{stopped(hostname(), os.getpid())}", options)
+        print(error.text, file=sys.stderr)
+        return error.code
+    except RunInterrupted:  # it was shown
+        raise
+    except KeyboardInterrupt:
+        _say(stopped(hostname(), os.getpid()), options)
+        raise
     if provider == MPI and world.size == 1 and code == ExitCode.PASS:
         from ..worlds.launchers import mpirun
 
@@ -112,32 +122,39 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     return code
 
 
-def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None) -> int:
+def _say(text: str, options: argparse.Namespace) -> None:
+    if options.format == request.FORMAT:
+        print(visible(text), flush=True)
+
+
+def _in(
+    world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None, file: JsonFile | None
+) -> int:
     """Run in a World, and leave it at the end."""
     from ..reports.nccl_tests import PrintedLines
-    from ..reports.nccl_tests_view import View, result_of
+    from ..reports.nccl_tests_view import View, result_of, stopped
 
     lines = PrintedLines(wanted.sizes, wanted.timestamps, options.format == request.FORMAT)
-    files: list[Output] = []
 
     def measure() -> Document:
-        if world.rank == 0:
+        if world.rank == 0 and options.output:
             try:
-                files.extend(request.reserve(options))
+                options.output.check(options.force)
             except (StorageError, UsageError) as error:
                 world.fail(str(error))
                 raise
-        return _measure(world, options, wanted, machine, lines)
+        return _measure(world, options, wanted, machine, lines, file)
 
     def show(judged: Judged) -> None:
-        _finish(judged, options, lines, files)
+        _finish(judged, options, lines, file)
 
     def code(judged: Judged) -> int:
         return result_of(View(judged.document))
 
     try:
         return lead(
-            world if world.size > 1 else None, measure, show, code, broken=ExitCode.FAIL, broken_off=code
+            world if world.size > 1 else None, measure, show, code, broken=ExitCode.FAIL, broken_off=code,
+            ending=stopped(hostname(), os.getpid()) if options.format == request.FORMAT else "",
         )  # fmt: skip
     except OSError as error:  # the reader of the output has ended, or the disk is full
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
@@ -148,7 +165,8 @@ def _in(world: World, options: argparse.Namespace, wanted: Asked, machine: Machi
 
 
 def _measure(
-    world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None, lines: PrintedLines
+    world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None, lines: PrintedLines,
+    file: JsonFile | None,
 ) -> Document:  # fmt: skip
     """Run the collectives in all processes.
 
@@ -208,6 +226,8 @@ def _measure(
         for name, setting in zip(names(run), run, strict=True)
     )  # fmt: skip
     listeners: list[Listener] = [lines] if first else []
+    if file:
+        listeners.append(file)
     if first and options.output:
         listeners.insert(0, Saver(options.output, options.force))
     how = RunOptions(
@@ -228,20 +248,15 @@ def _measure(
     return document
 
 
-def _finish(
-    judged: Judged, options: argparse.Namespace, lines: PrintedLines, files: Sequence[Output]
-) -> None:
+def _finish(judged: Judged, options: argparse.Namespace, lines: PrintedLines, file: JsonFile | None) -> None:
     """Write the JSON, and print the remaining lines or the requested format."""
     from ..driver.session import BY_USER
-    from ..reports import Style, nccl_tests_json, render
+    from ..reports import Style, render
 
     document, style = judged.document, Style(columns(), colored(), False)
     try:
-        for file in files:
-            announced = file.path
-            file.write(nccl_tests_json.render(judged, style).encode())
-            if file.path != announced:  # another process has taken the name
-                request.announce(file, options)
+        if file:
+            file.end(document)
     finally:
         if options.format != request.FORMAT:
             print(render(judged, options.format, style), end="", flush=True)

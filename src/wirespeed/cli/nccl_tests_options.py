@@ -1,8 +1,6 @@
 """The options of nccl-tests, and which of them each provider refuses.
 
 What cannot be measured on this machine, and what nccl-tests prints then.
-
-The files that a run of nccl-tests' programs writes: its JSON and the saved run.
 """
 
 from __future__ import annotations
@@ -15,9 +13,10 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from msgspec.structs import replace as with_fields
 
 from ..backends.provider import MASK, SPLIT, minimum
 from ..collectives.operations import BY_NAME, OPERATIONS, OPERATORS, CollectiveOp, Division, operation_of
@@ -26,8 +25,6 @@ from ..collectives.options import (
     CTAS,
     GROUPS,
     MAX_CTAS,
-    MPI,
-    NCCL,
     NO_LIBRARY,
     OPTIONS,
     PROCESSES,
@@ -36,17 +33,16 @@ from ..collectives.options import (
     CollectiveOption,
     CollectiveOptions,
 )
-from ..errors import StorageError, UsageError, WirespeedError
+from ..document import UNFINISHED, Document
+from ..errors import UsageError, WirespeedError
 from ..hardware.topology import Machine
-from ..terminal import visible
+from ..reports.nccl_tests_view import Result, View, failed
+from ..terminal import error_line, visible
 from ..worlds.base import hostname
 from . import configuration as environment
 from .commands import SUFFIX
 from .option_groups import output_path, typed
 from .parser import Parser
-
-if TYPE_CHECKING:
-    from ..results.output import Output
 
 #: Prefix of the variables that divide the parts of alltoallv.
 _TRAFFIC = "NCCL_TESTS_ALLTOALLV_"
@@ -74,7 +70,7 @@ def parser(program: str) -> Parser:
     arguments = Parser(
         program,
         f"{program}: {does}.\nOptions, text and JSON are those of nccl-tests.\n"
-        "Uses NCCL with one process per GPU; without GPUs, MPI on host memory.",
+        "Uses NCCL with one process per GPU; --mpi: MPI on host memory.",
         configured=False,
     )
     for title in GROUPS:
@@ -272,9 +268,8 @@ def refuse(collectives: CollectiveOptions, options: argparse.Namespace, provider
     for name, about in OPTIONS.items():
         reason = about.refused.get(provider)
         if reason and getattr(collectives, name) != getattr(CollectiveOptions, name):
-            fallback = "" if options.mpi or provider != MPI else "no GPU was found, so MPI is used; "
             start = f": start them with {mpirun('wirespeed ...')}" if reason is PROCESSES else ""
-            raise UsageError(f"{about.flags[-1]}: {fallback}{reason}{start}")
+            raise UsageError(f"{about.flags[-1]}: {reason}{start}")
     if provider == SIMULATED and (options.mpi or options.launch != AUTO):
         raise UsageError(f"{'--mpi' if options.mpi else '--launch'}: {NO_LIBRARY}")
 
@@ -374,11 +369,38 @@ def _first() -> int:
 
 
 class NotPossible(WirespeedError):
-    """What was asked for is not possible on this machine, or with its libraries."""
+    """What was asked for is not possible on this machine, or with its libraries.
+
+    Attributes:
+        code: The exit code.
+        is_early: Whether nccl-tests finds it out before it has printed the devices.
+        line: The line of nccl-tests on standard output, with its end; empty if there is none.
+        text: What is printed on standard error.
+    """
+
+    code = Result.NOT_IMPLEMENTED
+    is_early = False
+    line = ""
+
+    @property
+    def text(self) -> str:
+        return error_line(f"wirespeed: error: {self}")
+
+
+class NoGpu(NotPossible):
+    """There is no GPU, in the words of CUDA."""
+
+    code, is_early = Result.CUDA_ERROR, True
+
+    def __init__(self) -> None:
+        self.line = failed(hostname(), "CUDA", "no CUDA-capable device is detected") + "\n"
+        super().__init__("no GPU was found; to measure host memory, start ranks with mpirun and pass --mpi")
 
 
 class TooFewGpus(NotPossible):
     """There are fewer GPUs than ranks, in the words of nccl-tests, which programs look for."""
+
+    is_early = True
 
     def __init__(self, requested: int, found: int) -> None:
         self.lines = (
@@ -387,63 +409,38 @@ class TooFewGpus(NotPossible):
         )
         super().__init__(" ".join(self.lines))
 
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
 
-def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -> str:
-    """The header of a run for which there are too few GPUs, as nccl-tests prints it before it finds out.
+
+def document_before(wanted: Asked, ranks: int, machine: Machine | None) -> Document:
+    """The Document of a run whose processes have not joined, with the options and no devices.
 
     Args:
         wanted: The run.
-        ranks: Number of requested ranks.
+        ranks: Number of requested ranks of this process.
         machine: The simulated machine; None if it is not simulated.
     """
     from ..driver.jobs import blank
+    from ..worlds.launchers import promised
+
+    name, processes = promised()
+    launcher = f"{name} in the environment" if name else "one process"
+    options = wanted.described | {"ranks": ranks * processes, "processes": processes, "hosts": 1}
+    options |= {"launcher": launcher, "transport": "", "environment": []}
+    about = {"host": hostname(), "options": options, "interrupted": UNFINISHED}
+    return blank(machine or Machine(""), **about)
+
+
+def header_without_devices(before: Document) -> str:
+    """The header of a run that has too few GPUs, as nccl-tests prints it before it finds out."""
     from ..reports.nccl_tests import header
-    from ..reports.nccl_tests_view import View
 
     libraries: dict[str, str] = {}
-    if wanted.provider == NCCL:
+    if not before.simulated:
         from ..backends.nccl.channel import libraries as of_nccl
 
         with suppress(ImportError, RuntimeError):  # without its version, the header has 0
             libraries = of_nccl()
-    options = wanted.described | {"ranks": ranks, "processes": 1, "hosts": 1, "environment": []}
-    options |= {"launcher": "one process", "transport": ""}
-    about = {"host": hostname(), "started": "", "libraries": libraries, "options": options}
-    return header(View(blank(machine or Machine(""), **about)))
-
-
-def reserve(options: argparse.Namespace) -> list[Output]:
-    """Check, before anything is measured, that the files can be written; return that of the JSON.
-
-    Like nccl-tests, an existing file is not replaced (``.0``, ``.1``... is appended to the name), and one
-    that cannot be written is left out.
-
-    Raises:
-        UsageError: If the file of the Document exists.
-        StorageError: If it cannot be written.
-    """
-    from ..results.output import Output
-
-    if options.output:
-        options.output.check(options.force)
-    path: Path | None = options.output_file
-    if path is None:
-        return []
-    file = Output(path, names=(path.with_name(f"{path.name}.{i}") for i in count()))
-    try:
-        file.check()
-    except (StorageError, UsageError) as error:
-        _say(f"# skipping json output; {path} not accessible", options)
-        print(visible(f"wirespeed: note: {error}"), file=sys.stderr)
-        return []
-    announce(file, options)
-    return [file]
-
-
-def announce(file: Output, options: argparse.Namespace) -> None:
-    _say(f"# Writing JSON output to {file.path}", options)
-
-
-def _say(line: str, options: argparse.Namespace) -> None:
-    if options.format == FORMAT:
-        print(visible(line), flush=True)
+    return header(View(with_fields(before, libraries=libraries)))

@@ -17,7 +17,7 @@ from typing import NoReturn
 
 from ..backends import connect, describe
 from ..document import Document
-from ..driver.jobs import blank, join
+from ..driver.jobs import ONE_PROCESS, blank, join
 from ..errors import ExitCode, WirespeedError
 from ..hardware.topology import Machine
 from ..judging.judged import Judged
@@ -287,6 +287,8 @@ def _run(program: PeerProgram, options: argparse.Namespace, arguments: Sequence[
         ignored = (*ignored, NOT_SIMULATED)
     elif faults:
         machine = replace(machine, faults=(*machine.faults, *faults))
+    if machine.simulated and options.processes > 1:
+        raise WirespeedError(ONE_PROCESS)
     world = join(options.processes, arguments, options.timeout)
     ranks = len(machine.ranks) if world is None else world.size
 

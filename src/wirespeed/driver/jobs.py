@@ -109,6 +109,11 @@ def begun(
 
 T = TypeVar("T")
 
+#: Why several processes measure no simulated machine.
+ONE_PROCESS = (
+    "a simulated machine is measured in one process: omit --processes and the launcher "
+    "(simulated:nvl72 has ranks of its own)"
+)
 #: Maximum number of processes to start on a host.
 _MOST_PROCESSES = 1024
 
@@ -160,7 +165,7 @@ def gather_machine(world: World, local: Machine) -> Machine:
         UsageError: If the machine is simulated, a host has more ranks than GPUs, or only some have GPUs.
     """
     if local.simulated:
-        raise UsageError("a simulated machine has ranks of its own: run it without a launcher")
+        raise UsageError(ONE_PROCESS)
     content = replace(local, notes=(), numa=tuple(replace(node, free_bytes=0) for node in local.numa))
     digest = hashlib.blake2b(content.to_json(), digest_size=16).hexdigest()
     everyone = world.allgather([digest, [gpu.bus_id or gpu.name for gpu in local.gpus]], "describing ranks")

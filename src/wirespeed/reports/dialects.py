@@ -76,7 +76,7 @@ class Dialect:
     opening: str = ""
     closing: str = NOTICE
     names: Literal["model", "host and bus", "bus and function"] = "host and bus"
-    waived: str = "Waived: {name}: {reason}\n\n"
+    waived: str = "Waived: {name}: {reason}\n"
     parts: Mapping[str, str] = field(default_factory=dict)
     titles: Mapping[str, str] = field(default_factory=dict)
     after_usage: str = ":"
@@ -90,7 +90,9 @@ class Dialect:
 
     def start(self) -> str:
         """The lines at the start of an output."""
-        built = "" if self.is_hggc else f"Built from Git version: wirespeed {__version__}\n\n"
+        built = (
+            "" if self.program == "sailbandwidth" else f"Built from Git version: wirespeed {__version__}\n\n"
+        )
         return f"{self.program} Version: {self.version}\n{built}"
 
     def versions(self, machine: Machine) -> list[str]:
@@ -196,7 +198,7 @@ _BOTH = "You cannot specify both testcase and testcasePrefixes options at the sa
 OF_SAILBANDWIDTH: dict[DialectName, Dialect] = {
     "sailbandwidth-2.2.1": Dialect(
         "sailbandwidth", "v2.2.1", "v2.2.1", "sailbandwidth-2.2.1",
-        smaller=_LATER_SMALLER, both=_BOTH, waived="Waived: {name}: {reason}\n",
+        smaller=_LATER_SMALLER, both=_BOTH,
         words={"GPU(": "PPU(", "All Gpus": "All PPUs"},
         whole_ratios=True, first_samples=True, is_hggc=True,
     ),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..backends.base import Backend
 from ..document import Document
 from ..driver.jobs import Filled, Listener
 from ..judging.judged import Judged
@@ -21,6 +21,9 @@ from ..testcases import Testcase
 from ..units import GB, MICRO, format_time
 from .nccl_tests_view import KEYS, Given, Row, View, footer, has_collectives, row_of, short, short_bus, spread
 from .style import Style
+
+if TYPE_CHECKING:
+    from ..backends.collective_backend import CollectiveBackend
 
 #: The nccl-tests version whose format this is.
 COMPATIBLE = "2.19.6"
@@ -191,7 +194,7 @@ class PrintedLines(Listener):
     def __init__(self, sizes: Sequence[int], stamps: list[str] | None, live: bool) -> None:
         self.sizes, self.stamps, self.live = sizes, stamps, live
         #: What measures; its ranks are known before they are connected.
-        self.backend: Backend | None = None
+        self.backend: CollectiveBackend | None = None
         self._document: Document | None = None
         self._begun = self._headed = False
         #: Whether a line has its first result.
@@ -209,14 +212,17 @@ class PrintedLines(Listener):
         self._view = None
 
     def measuring(self, case: Testcase, done: int, stage: str) -> None:
-        """Print the header while the ranks connect, which may take long."""
-        if not self.live or self._begun or self.backend is None or self._document is None:
+        """Print the header while the ranks connect, and the headings while they warm up."""
+        if not self.live or self._headed or self.backend is None or self._document is None:
             return
         details = self.backend.describe()
         if details.ranks:
             options = {**self._document.options, **details.options}
             libraries = self.backend.libraries()
-            self.begin(replace(self._document, ranks=details.ranks, options=options, libraries=libraries))
+            known = replace(self._document, ranks=details.ranks, options=options, libraries=libraries)
+            self.begin(known)
+            if self.backend.is_set_up:
+                self.head(View(known))
 
     def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
         """Print the first part of a line, and the rest when its size is measured in place too."""

@@ -17,7 +17,7 @@ from datetime import datetime
 from math import fsum
 
 from ..collectives.options import OPTIONS
-from ..document import RankInfo, Status, TestcaseResult
+from ..document import UNFINISHED, RankInfo, Status, TestcaseResult
 from ..judging.judged import Judged
 from ..statistics import grouped
 from ..tables import LATE, Half, Table
@@ -43,7 +43,7 @@ def render(judged: Judged, style: Style) -> str:
         ],
     }
     content: dict[str, object] = {"version": _VERSION, "start_time": _time(document.started)}
-    if has_collectives(document):
+    if has_collectives(document) or "operation" in document.options:
         view = View(document)
         options, wrong = view.given, view.wrong_rows
         own |= picked(options, "ranks processes hosts launcher transport timeout")
@@ -68,7 +68,8 @@ def render(judged: Judged, style: Style) -> str:
         *([document.interrupted] if document.interrupted else []),
     ]
     content["errors"] = errors or [""]  # the last error of NCCL, which is empty without one
-    content["end_time"] = _time(document.ended)
+    if document.interrupted != UNFINISHED:
+        content["end_time"] = _time(document.ended)
     content["wirespeed"] = own
     return _written(content) + "\n"
 
@@ -216,7 +217,7 @@ def render_iterations(judged: Judged, style: Style) -> str:
     """The analysis of each collective of a run; a run without times of iterations is listed by testcase."""
     document = judged.document
     parts: list[str] = []
-    if has_collectives(document):
+    if has_collectives(document) or "operation" in document.options:
         view = View(document)
         first = enumerate(first_of_processes(document.ranks))
         hosts = grouped((one_line(rank.host), number) for number, rank in first)

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import IntEnum
 from functools import cached_property
 
@@ -329,6 +330,7 @@ class Result(IntEnum):
 
     SUCCESS = 0
     INTERNAL_ERROR = 1  #: of wirespeed, the job or the output
+    CUDA_ERROR = 2  #: there is no GPU
     NCCL_ERROR = 3  #: of the library, the driver or a GPU; a rank that ended; nothing was measured
     TIMEOUT = 4
     NOT_IMPLEMENTED = 5  #: fewer GPUs than ranks, or what the library does not have
@@ -346,7 +348,7 @@ def result_of(view: View) -> Result:
 
 def footer(view: View) -> str:
     """The lines after the last size."""
-    lines = _summary(view) if view.is_complete else [*failure(view), *_notes(view)]
+    lines = _summary(view) if view.is_complete else [*failure(view), *_transport(view), *_notes(view)]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -354,12 +356,12 @@ def _summary(view: View) -> list[str]:
     """The end of a complete run."""
     document, errors, passed = view.document, view.wrong_rows, view.fast_enough
     verdict = "" if passed is None else "OK" if passed else "FAILED"
-    average = "-nan" if view.average is None else f"{view.average / GB:g}"  # 0 / 0, as C prints it
+    average = "-nan" if view.average is None else _general(view.average / GB)  # 0 / 0, as C prints it
     lines = [
+        *_transport(view),
         f"# {'Out of bounds values':<20} : {errors} {'FAILED' if errors else 'OK'}",
         f"# {'Avg bus bandwidth':<20} : {average} {verdict}",
         "#",
-        *_notes(view),
         f"# Collective test concluded: {view.given.program}",
     ]
     if memory := document.device_memory:
@@ -367,7 +369,13 @@ def _summary(view: View) -> list[str]:
         lines.append(
             f"# {'GPU memory usage':<20} : {' | '.join([*parts, f'Total  {_memory(sum(memory.values()))}'])}"
         )
-    return [*lines, "#", ""]
+    return [*lines, "#", "", *_notes(view)]
+
+
+def _general(value: float) -> str:
+    """A number as C's ``%g`` prints it, but never with an exponent: parsers read ``8.95075e-05`` as 8.95."""
+    text = f"{value:g}"
+    return text if "e" not in text else f"{Decimal(text):f}"
 
 
 def failure(view: View) -> list[str]:
@@ -380,15 +388,19 @@ def failure(view: View) -> list[str]:
     rank = document.ranks[0] if document.ranks else RankInfo(0, 0, 0, document.host, 0, "", "")
     host = one_line(short(rank.host))
     waived = [r for r in document.testcases if r.status is Status.WAIVED and not document.interrupted]
-    failed = next((r for r in document.testcases if not r.status.good), next(iter(waived), None))
+    stop = next((r for r in document.testcases if not r.status.good), next(iter(waived), None))
     lines = []
-    if failed is not None and failed.status is Status.TIMED_OUT:
+    if stop is not None and stop.status is Status.TIMED_OUT:
         lines.append(f"{host}: Test timeout ({view.given.timeout:.0f}s) {_PLACE}")
-    elif failed is not None and failed.status is not Status.INTERRUPTED:
-        library = "MPI" if failed.engine == "mpi" else "NCCL"
-        reason = one_line(failed.reason)  # the words for the status and, behind " / ", the last error
-        lines.append(f"{host}: Test {library} failure {_PLACE} '{reason}{'' if ' / ' in reason else ' / '}'")
+    elif stop is not None and stop.status is not Status.INTERRUPTED:
+        reason = one_line(stop.reason)  # the words for the status and, behind " / ", the last error
+        lines.append(failed(rank.host, "NCCL", f"{reason}{'' if ' / ' in reason else ' / '}"))
     return [*lines, stopped(host, rank.pid)]
+
+
+def failed(host: str, library: str, reason: str) -> str:
+    """The line of nccl-tests for an error of a library, which is NCCL or CUDA there."""
+    return f"{one_line(short(host))}: Test {library} failure {_PLACE} '{reason}'"
 
 
 def stopped(host: str, pid: int) -> str:
@@ -406,11 +418,18 @@ def short(host: str) -> str:
     return host.partition(".")[0]
 
 
-def _notes(view: View) -> Iterator[str]:
-    """Yield comments that nccl-tests does not have: transport, warnings, and why something is missing."""
-    document = view.document
+def _transport(view: View) -> Iterator[str]:
+    """Yield a comment that nccl-tests does not have, with what moves the bytes."""
     if view.given.transport:
         yield f"# Transport: {one_line(view.given.transport)}"
+
+
+def _notes(view: View) -> Iterator[str]:
+    """Yield further comments: warnings, and why something is missing.
+
+    They follow the end, because programs take the first line with "bandwidth" or "FAILED" for the result.
+    """
+    document = view.document
     for result in document.testcases:
         name = one_line(result.name)
         yield from (f"# {name}: warning: {one_line(text)}" for text in result.warnings)

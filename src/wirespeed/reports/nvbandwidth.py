@@ -96,6 +96,7 @@ _BISECT = "multinode_bisect_write_ce"
 _WRITES, TOTAL = ("write1", "write2"), "total"
 #: Testcases of sailbandwidth that use virtual memory.
 _VIRTUAL = re.compile(r"device_to_device_(bidirectional_)?memcpy_read_ce|(all_to_one|one_to_all)_\w+_ce")
+_SIMULATED = "NOTE: SIMULATED: no hardware was measured.\n"
 _NO_RATIOS = "Warning: Unable to display Bandwidth Utilization Ratio Matrix.\n\n"
 #: What nvbandwidth calls the samples of a total.
 _WHOLE = "Total Bandwidth "
@@ -118,6 +119,8 @@ def header(document: Document, style: Style) -> str:
     )
     mpi = f"MPI version: {one_line(document.libraries['mpi'])}\n" if "mpi" in document.libraries else ""
     start = dialect.start() + (mpi if machine.ranks else "") + dialect.opening
+    if dialect.opening and document.simulated:
+        start += f"{_SIMULATED}\n"
     lines = [*dialect.versions(machine), ""]
     if not machine.ranks:
         lines += [one_line(document.hostname)] if dialect.names != "model" else []
@@ -222,10 +225,14 @@ def arranged(result: TestcaseResult, dialect: Dialect) -> TestcaseResult:
 
 
 def footer(document: Document, style: Style) -> str:
-    """The closing notice, after an interruption and the note on a simulated run."""
+    """The closing notice, after an interruption and the note on a simulated run.
+
+    Versions without a closing notice have that note at the start.
+    """
     ended = f"ERROR: the run ended early: {one_line(document.interrupted)}\n" if document.interrupted else ""
-    simulated = "NOTE: SIMULATED: no hardware was measured.\n" if document.simulated else ""
-    return ended + simulated + DIALECTS[style.dialect].closing
+    dialect = DIALECTS[style.dialect]
+    simulated = _SIMULATED if document.simulated and not dialect.opening else ""
+    return ended + simulated + dialect.closing
 
 
 def title(result: TestcaseResult, table: Table, dialect: Dialect) -> str:

@@ -207,16 +207,17 @@ def schema() -> bytes:
 class Draft:
     """Save a Document while the run continues, so that even a killed process leaves results.
 
-    Attributes:
+    Args:
         output: File to write; one that is a device or a pipe gets only the final Document.
+        encoded: Returns the content of the file for a Document.
     """
 
     #: Maximum fraction of the time spent on saving, and the time after which the end of a testcase is saved
     #: all the same, in s.
     _MAX_TIME_FRACTION, _LATEST_S = 0.1, 0.1
 
-    def __init__(self, output: Output) -> None:
-        self._output = output
+    def __init__(self, output: Output, encoded: Callable[[Document], bytes] = encode) -> None:
+        self._output, self._encoded = output, encoded
         self._next = math.inf if output.is_stream else -math.inf
         self._saved = -math.inf
         self._has_ended = False
@@ -243,7 +244,7 @@ class Draft:
                 return
             self._waiting, self._has_ended = None, False
             with contextlib.suppress(StorageError):
-                self._output.write(encode(known()))
+                self._output.write(self._encoded(known()))
             self._saved = time.monotonic()
             self._next = self._saved + (self._saved - start) / self._MAX_TIME_FRACTION
 
@@ -260,10 +261,39 @@ class Draft:
         """
         with self._saving:
             self._next = math.inf
-            self._output.write(encode(document))
+            self._output.write(self._encoded(document))
 
 
-class Saver(Listener):
+class Drafting(Listener):
+    """Listener that saves what is known after every measurement.
+
+    Errors do not stop the run.
+
+    Args:
+        draft: What saves it.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+
+    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
+        """Save the current Document."""
+        self._draft.save(known)
+
+    def measuring(self, case: Testcase, done: int, stage: str) -> None:
+        """Save what was measured or ended just before, also if what is measured now hangs.
+
+        Called ten times a second. Saving each end at once took a third of a simulated check.
+        """
+        self._draft.catch_up()
+
+    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
+        """Save the current Document as unfinished, which stays true if the process is killed."""
+        unfinished = replace(document, interrupted=document.interrupted or UNFINISHED)
+        self._draft.save(lambda: unfinished, has_ended=True)
+
+
+class Saver(Drafting):
     """Listener that saves the Document after every measurement.
 
     A disk that fills up later does not stop the run: the final Document is then written to the temporary
@@ -281,23 +311,7 @@ class Saver(Listener):
     def __init__(self, output: Output, force: bool = False) -> None:
         output.check(force)
         self.output = output
-        self._draft = Draft(output)
-
-    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
-        """Save the current Document. Errors do not stop the run; ``run_ended`` reports them."""
-        self._draft.save(known)
-
-    def measuring(self, case: Testcase, done: int, stage: str) -> None:
-        """Save what was measured or ended just before, also if what is measured now hangs.
-
-        Called ten times a second. Saving each end at once took a third of a simulated check.
-        """
-        self._draft.catch_up()
-
-    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Save the current Document as unfinished, which stays true if the process is killed."""
-        unfinished = replace(document, interrupted=document.interrupted or UNFINISHED)
-        self._draft.save(lambda: unfinished, has_ended=True)
+        super().__init__(Draft(output))
 
     def run_ended(self, document: Document) -> None:
         """Save the final Document.

@@ -37,6 +37,8 @@ _MOST_RANKS = 10**6
 _PR_SET_PDEATHSIG = 1
 #: Variables of a rank in the environment.
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+#: Variables with the rank of a process that a launcher started.
+_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
@@ -47,6 +49,12 @@ def launched(environment: Mapping[str, str] = os.environ) -> bool:
 def started_by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether an MPI launcher started this process, and no variable sets its rank."""
     return not present(environment) and has_mpi(environment)
+
+
+def leads(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether this process will be rank 0 of its job, known before it joins."""
+    names = ("RANK",) if present(environment) else _RANKS if launched(environment) else ()
+    return next((environment[name] for name in names if name in environment), "0") == "0"
 
 
 def join(
