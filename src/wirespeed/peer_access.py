@@ -21,6 +21,9 @@ from .units import GB, many
 PEER_ACCESS = "peer_access"
 #: Time after which a kernel that waits for a flag gives up, in s.
 FLAG_S = 0.35
+#: Maximum number of GPUs whose memory a GPU can access at once without NVSwitch, in all processes together
+#: (CUDA C++ programming guide, "Peer-to-Peer Memory Access").
+MOST_PEERS = 8
 #: An accessing GPU, and the one whose memory it accesses.
 Pair = tuple[str, str]
 
