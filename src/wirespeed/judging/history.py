@@ -23,6 +23,7 @@ from ..results.baseline import TOLERANCE
 from ..results.cells import Difference, Key, placed
 from ..results.history import FEWEST, CellOf, Past, PastRun
 from ..statistics import grouped, median
+from ..terminal import Tabular, brief, colored, columns, report
 from ..units import many
 from .courses import FEWEST_RUNS, Array, courses, last_step, threshold
 from .judge import judge
@@ -116,8 +117,8 @@ class KindHistory:
         return self.runs >= FEWEST_RUNS
 
 
-@dataclass(frozen=True)
-class MachineHistory:
+@dataclass(frozen=True, eq=False, repr=False)
+class MachineHistory(Tabular):
     """The history of a machine, judged.
 
     Attributes:
@@ -131,6 +132,21 @@ class MachineHistory:
     kinds: tuple[KindHistory, ...]
     events: tuple[Event, ...]
     replaced: tuple[tuple[str, str], ...]
+
+    def __repr__(self) -> str:
+        kind = " (simulated)" if self.simulated else ""
+        runs = many(len(self.past.runs), "run")
+        return brief(f"MachineHistory of {self.latest.hostname}{kind}: {runs}; {summary(self)}")
+
+    def __str__(self) -> str:
+        """The screen of ``wirespeed history``."""
+        comparisons = report("comparisons")
+        return str(comparisons.history_text(self, comparisons.Style(columns(), colored())))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no hardware was measured."""
+        return self.latest.simulated
 
     @cached_property
     def latest(self) -> Document:
@@ -378,14 +394,18 @@ def summary(history: MachineHistory) -> str:
     return "no kind of path is slower than it was"
 
 
-def not_judged(runs: int) -> str:
-    """That there are too few runs of a kind of path."""
-    return f"not judged ({runs} of {FEWEST_RUNS} runs)"
-
-
 def when(event: Event) -> str:
     """Since when the speed is another one."""
     return f"in the newest run, {day(event.since)}" if event.is_newest else f"since {day(event.since)}"
+
+
+def course(history: MachineHistory, kind: KindHistory) -> str:
+    """What a kind of path did: its worst change that lasts, or that it is steady, or not judged."""
+    if worst := history.worst(kind.kind):
+        return f"{change(worst)} {when(worst)}{because(worst)}"
+    if not kind.is_judged:
+        return f"not judged ({kind.runs} of {FEWEST_RUNS} runs)"
+    return "as before" if history.of(kind.kind) else "steady"
 
 
 def where(event: Event) -> str:

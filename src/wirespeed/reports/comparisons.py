@@ -19,17 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document
-from ..judging.history import (
-    Event,
-    KindHistory,
-    MachineHistory,
-    because,
-    day,
-    not_judged,
-    summary,
-    when,
-    where,
-)
+from ..judging.history import Event, KindHistory, MachineHistory, course, day, summary, where
 from ..judging.history import change as change_of
 from ..results.cells import gpus_of, model_of
 from ..results.compare import Change, Comparison, Outcome, Unreadable
@@ -347,12 +337,8 @@ def history_text(history: MachineHistory, style: Style) -> str:
 
 
 def _line(history: MachineHistory, kind: KindHistory, style: Style) -> list[Text]:
-    if worst := history.worst(kind.kind):
-        said = Text(f"{change_of(worst)} {when(worst)}{because(worst)}", style="yellow")
-    elif not kind.is_judged:
-        said = Text(not_judged(kind.runs), style="dim")
-    else:
-        said = Text("as before" if history.of(kind.kind) else "steady", style="green")
+    style_of = "yellow" if history.worst(kind.kind) else "green" if kind.is_judged else "dim"
+    said = Text(course(history, kind), style=style_of)
     if kind.failing:
         said.append(f"; below expectations: {many(kind.failing, 'value')}", style="red")
     bars = Text(sparkline(kind.speeds), style="cyan" if style.color else "")

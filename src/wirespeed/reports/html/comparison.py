@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...document import Document
 from ...errors import UsageError
-from ...judging.history import KindHistory, MachineHistory, day, not_judged, summary, when, where
+from ...judging.history import KindHistory, MachineHistory, course, day, summary, where
 from ...judging.history import change as change_of
 from ...judging.localise import Observation, localise
 from ...judging.path_kinds import path_kind
@@ -309,10 +309,8 @@ def history_page(history: MachineHistory) -> str:
 
 def _kind(history: MachineHistory, kind: KindHistory) -> tuple[str, str, Markup]:
     below = f", below expectations: {many(kind.failing, 'value')}" if kind.failing else ""
-    worst = history.worst(kind.kind)
-    change = f", {change_of(worst)} {when(worst)}" if worst else ""
-    change = change or ("" if kind.is_judged else f", {not_judged(kind.runs)}")
-    return str(kind.kind), f"{quantity(history.value(kind), kind.unit)}{change}{below}", _chart(history, kind)
+    text = f"{quantity(history.value(kind), kind.unit)}, {course(history, kind)}{below}"
+    return str(kind.kind), text, _chart(history, kind)
 
 
 def _marked(runs: int) -> Iterator[int]:
