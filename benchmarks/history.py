@@ -25,7 +25,8 @@ import numpy as np
 
 import wirespeed
 from wirespeed.document import Document
-from wirespeed.judging.history import MachineHistory, courses, judged
+from wirespeed.judging.courses import courses
+from wirespeed.judging.history import MachineHistory, judged
 from wirespeed.reports.comparisons import history_text as render
 from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style

@@ -10,6 +10,8 @@ The public Python API. Importing it loads no backend.
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .version import __version__
@@ -21,7 +23,9 @@ if TYPE_CHECKING:
     from .answers import diagnose as diagnose
     from .answers import doctor as doctor
     from .answers import gates as gates
+    from .answers import history as history
     from .answers import judge as judge
+    from .answers import qualify as qualify
     from .answers import render as render
     from .api import blocks as blocks
     from .api import described as described
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
     from .hardware.topology import Machine as Machine
     from .importers import load_log as load_log
     from .judging.block_map import BlockMap as BlockMap
+    from .judging.history import MachineHistory as MachineHistory
     from .options import RunOptions as RunOptions
     from .results.store import load as load
     from .results.store import save as save
@@ -70,7 +75,8 @@ if TYPE_CHECKING:
 #: Public name -> its module, and its name there if it has another one.
 _HOME = {
     **dict.fromkeys((
-        "baseline", "check", "compare", "diagnose", "doctor", "gates", "judge", "render",
+        "baseline", "check", "compare", "diagnose", "doctor", "gates", "history", "judge",
+        "qualify", "render",
     ), "answers"),
     **dict.fromkeys((
         "blocks", "described", "p2p", "record", "run",
@@ -92,6 +98,7 @@ _HOME = {
     ), "errors"),
     "load_log": "importers",
     "BlockMap": "judging.block_map",
+    "MachineHistory": "judging.history",
     "RunOptions": "options",
     "load": "results.store",
     "save": "results.store",
@@ -118,3 +125,14 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+class _Package(ModuleType):
+    """This package: a folder in it does not replace the function with its name (``qualify``)."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOME and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

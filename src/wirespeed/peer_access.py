@@ -21,6 +21,9 @@ from .units import GB, many
 PEER_ACCESS = "peer_access"
 #: Time after which a kernel that waits for a flag gives up, in s.
 FLAG_S = 0.35
+#: Maximum number of GPUs whose memory a GPU can access at once without NVSwitch, in all processes together
+#: (CUDA C++ programming guide, "Peer-to-Peer Memory Access").
+MOST_PEERS = 8
 #: An accessing GPU, and the one whose memory it accesses.
 Pair = tuple[str, str]
 
@@ -54,9 +57,10 @@ _WORDS = (
 _ABOUT = dict(zip(PeerMechanism, _WORDS, strict=True))
 #: Maximum number of GPUs among which the largest group that works is searched.
 _MOST_SEARCHED = 24
-#: The mechanisms of a complete attempt, in order; NCCL is tried on request. And those of the short form.
+#: The mechanisms of a complete attempt, in order; NCCL is tried on request. And those of the short form: all
+#: but copies, which testcases verify and time.
 ALL = tuple(mechanism for mechanism in PeerMechanism if mechanism is not PeerMechanism.NCCL)
-SHORT = (PeerMechanism.STORE, PeerMechanism.FLAG)
+SHORT = tuple(mechanism for mechanism in ALL if mechanism is not PeerMechanism.COPY)
 
 
 class PeerVerdict(StrEnum):
@@ -135,7 +139,7 @@ class PeerAccess(msgspec.Struct, frozen=True, omit_defaults=True):
         through_host: GPU -> the slower of its copies to and from the host, in B/s.
         unusable: GPU -> why it could not be used after an attempt that hung.
         seconds: Duration in s.
-        short: Whether only flags and a few words were tried.
+        short: Whether copies were left out.
     """
 
     attempts: tuple[Attempt, ...]

@@ -23,6 +23,7 @@ import numpy as np
 from tests.fakes.gpu import pattern
 from wirespeed.backends.gpu.gpu_driver import Arguments, GpuProperties
 from wirespeed.errors import BackendError, BackendLost
+from wirespeed.peer_access import MOST_PEERS
 
 #: Variables: faults, number of GPUs, and a file that exists after a hang, from which on GPUs may be ``dead``.
 VARIABLE, COUNT, MARK = "FAKE_PEERS", "FAKE_GPUS", "FAKE_MARK"
@@ -58,6 +59,7 @@ class PeerDriver:
         texts = filter(None, os.environ.get(VARIABLE, "").split(";"))
         self.faults = {(kind, int(a), int(b)) for kind, a, b in map(str.split, texts)}
         self.current = 0
+        self.peers: set[tuple[int, int]] = set()  # of this process
         self.checked: Counter[int] = Counter()  # address -> how often it was verified
         self.ranges: list[tuple[int, int, int, int]] = []  # address, size, owner, file
 
@@ -83,6 +85,12 @@ class PeerDriver:
     def enable_peer(self, context: int) -> None:
         if ("refuse", self.current, context) in self.faults:
             raise BackendError("peer access is not supported between these two devices")
+        self.peers.add((self.current, context))
+        if sum(accessing == self.current for accessing, _ in self.peers) > MOST_PEERS:
+            raise BackendError("peer mapping resources exhausted")
+
+    def disable_peer(self, context: int) -> None:
+        self.peers.remove((self.current, context))
 
     def _map(self, file: int, size: int, owner: int) -> int:
         mapped = mmap.mmap(file, size)

@@ -11,12 +11,15 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.hardware.facts import Known
 from wirespeed.hardware.topology import LinkKind, Machine
 from wirespeed.judging.cause import facts_of
+from wirespeed.judging.inventory import missing
 from wirespeed.judging.judge import judge
 from wirespeed.judging.other_ways import odd_devices
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Verdict
+from wirespeed.results.baseline import InventoryPart
 
 CHECK = ["check", "--allow-simulated", "--no-save", "--machine"]
 H200, A100 = "simulated:hgx-h200-2", "simulated:dgx-a100-8"
@@ -79,6 +82,49 @@ def test_bridged_gpus_have_the_links_of_their_rate() -> None:
         assert (found.word, links in found.sentence) == (word, word == "FAIL")
     with pytest.raises(wirespeed.UsageError, match="a number of NVLinks that are left"):
         wirespeed.machine("simulated:h100-nvl-2+nvlinks=18@gpu0")
+
+
+HALF = Path(__file__).parents[1] / "data/machines/nvlink-half-bridge.machine.json"
+
+
+def test_half_of_the_links_of_the_data_sheet_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = run(*CHECK, str(HALF), "-t", PAIRS, capsys=capsys)
+    text = "WARN gpu0, gpu1 have 6 active NVLinks; the data sheet gives NVIDIA H100 NVL 12"
+    assert code == 3 and text in out
+    assert run(*CHECK, str(HALF), "-t", PAIRS, "--expect", "nvlinks=6", capsys=capsys)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("machine", "model", "links", "lacks"),
+    [
+        ("h100-nvl-2", "NVIDIA H100 NVL", 12, False), ("h100-nvl-2", "NVIDIA H100 NVL", 11, True),
+        ("h100-nvl-2", "NVIDIA H100 NVL", 0, False),  # without a bridge
+        ("hgx-h200-2", "NVIDIA H200", 18, False), ("hgx-h200-2", "NVIDIA H200", 17, True),
+        ("hgx-h200-2", "NVIDIA H200", 0, True),
+        ("hgx-h200-2", "Tesla V100-SXM2-16GB", 4, False),  # half of a cube mesh
+        ("hgx-h200-2", "NVIDIA H100", 12, False),  # the name does not say which form
+        ("hgx-h200-2", "GPU of a cloud", 1, False),
+    ],
+)  # fmt: skip
+def test_links_are_compared_with_the_data_sheet(machine: str, model: str, links: int, lacks: bool) -> None:
+    described = wirespeed.machine(f"simulated:{machine}")
+    gpus = tuple(dataclasses.replace(gpu, model=model) for gpu in described.gpus)
+    document = wirespeed.described(dataclasses.replace(described, gpus=gpus))
+    facts = (replace(f, value=float(links)) if f.name == Known.NVLINKS else f for f in document.facts)
+    found = missing(replace(document, facts=tuple(facts)))
+    assert [(lost.part, lost.found) for lost in found] == ([(InventoryPart.NVLINKS, links)] if lacks else [])
+
+
+def test_a_kind_of_path_that_cannot_be_measured_has_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    line = "– GPU ↔ GPU not measured: no GPU has peer access to another"
+    code, out = run(*CHECK, "simulated:pcie-2-no-p2p", capsys=capsys)
+    assert code == 0 and line in out
+    code, out = run(*CHECK, f"{A100}+no-peers", capsys=capsys)
+    assert code == 1 and line in out and "FAIL no peer access between GPUs that NVLinks join" in out
+    one = str(Path(__file__).parents[1] / "machines" / "one-gpu.json")
+    assert "not measured" not in run(*CHECK, one, capsys=capsys)[1]
+    judged = wirespeed.check(machine="simulated:pcie-2-no-p2p")
+    assert "GPU ↔ GPU: not measured: no GPU has peer access" in wirespeed.render(judged, "html")
 
 
 def test_a_busy_cpu_leaves_the_verdict_of_the_rest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.judging.verdict import Verdict
+from wirespeed.peer_access import ALL
 from wirespeed.results.store import load
 
 ACS = "simulated:rtx5090-4+acs"
@@ -123,6 +124,33 @@ def test_check_measures_the_rest_of_a_machine_whose_data_is_wrong(capsys: pytest
     text = " ".join(out.split())
     assert code == 1 and "FAIL gpu0->gpu1 delivers wrong data in" in text and "host memory" in text
     assert "do not use this path; export NCCL_P2P_DISABLE=1; then: " in text and "replace" not in text
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["late", "both-ways", "dropped", "unseen", "slow=0.5", *(f"mechanism={m}" for m in ALL)],
+)
+def test_check_finds_what_p2p_finds(capsys: pytest.CaptureFixture[str], fault: str) -> None:
+    """Whatever is wrong between two of four GPUs: no pass, and no exit code 0 for a scheduler."""
+    machine = ["--machine", f"simulated:rtx5090-4+{fault}@gpu0->gpu1"]
+    code, out = printed(capsys, "p2p", *machine)
+    assert code != 0 and "gpu0 -> gpu1" in " ".join(out.split())
+    judged = ["check", "--allow-simulated", "--no-save", *machine]
+    code, out = printed(capsys, *judged)
+    assert code == 1 and "FAIL" in out and ("data verified" in out) is (fault == "slow=0.5")
+    assert main([*judged, "--for", "slurm"]) == 1
+
+
+def test_a_slow_pair_is_slow_in_testcases_too() -> None:
+    def rates(machine: str) -> dict[tuple[str, str], float]:
+        case = "device_to_device_memcpy_write_ce"
+        (table,) = wirespeed.run([case], machine=machine, samples=3, seed=1).testcases[0].tables[:1]
+        names = [f"gpu{i}" for i in range(4)]
+        return {(names[c.row], names[c.column]): c.value or 0.0 for c in table.cells}
+
+    good, slow = rates("simulated:rtx5090-4"), rates("simulated:rtx5090-4+slow=0.5@gpu0->gpu1")
+    changed = {pair: slow[pair] / good[pair] for pair in good if slow[pair] < 0.9 * good[pair]}
+    assert changed == {("gpu0", "gpu1"): pytest.approx(0.5, rel=0.05)}
 
 
 def test_a_named_testcase_is_measured_without_trying_peers(capsys: pytest.CaptureFixture[str]) -> None:

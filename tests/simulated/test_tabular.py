@@ -18,6 +18,7 @@ import pytest
 
 import wirespeed
 from tests.reports.test_hostile import STRINGS, spoiled
+from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import ExitCode, MissingPackage, UsageError
 from wirespeed.judging.verdict import Verdict
@@ -25,6 +26,7 @@ from wirespeed.measurement import Axis
 from wirespeed.reports.html.measurements import _text
 from wirespeed.reports.records import TIMES
 from wirespeed.results.cells import Key
+from wirespeed.results.history import add
 from wirespeed.tables import Cell
 from wirespeed.terminal import Tabular
 
@@ -63,6 +65,8 @@ def results(document: Document) -> dict[str, Any]:
         "judged": wirespeed.check([MATRIX], machine=SLOW, samples=3, copies=1),
         "block map": wirespeed.blocks(sizes="4KiB,1MiB", blocks="16,1024", machine="simulated:hgx-h200-2"),
         "peer access": wirespeed.p2p("simulated:rtx5090-4+acs"),
+        "history": wirespeed.history([good, document]),
+        "qualified": wirespeed.qualify("simulated:dgx-a100-8x8+nic=0.5@node3.2"),
         "machine": wirespeed.machine(SLOW),
         "empty machine": wirespeed.Machine("nothing"),
         "transfers": wirespeed.transfer("gpu0 -> gpu1; latency gpu0 <- gpu1", machine=SLOW, samples=3),
@@ -75,7 +79,7 @@ def results(document: Document) -> dict[str, Any]:
 
 NAMES = (
     "document", "matrix", "curves", "latencies", "one row", "empty document", "check", "empty check",
-    "diagnosis", "empty diagnosis", "gates", "comparison", "baseline", "machine", "empty machine",
+    "diagnosis", "empty diagnosis", "gates", "comparison", "baseline", "history", "machine", "empty machine",
     "transfers", "bandwidth", "bandwidth curve", "bandwidth pairs", "bandwidth theory",
 )  # fmt: skip
 #: Results with equal columns.
@@ -286,6 +290,36 @@ def test_the_best_method_takes_sizes(results: dict[str, Any], block: Any, blocks
         found.best(block, blocks)
 
 
+def test_history_and_qualify_are_those_of_the_commands(
+    results: dict[str, Any], document: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import wirespeed.qualify.job  # a package of the same name
+
+    files = [tmp_path / f"{i}.json" for i in range(2)]
+    for i, file in enumerate(files):
+        wirespeed.save(msgspec.structs.replace(document, started=f"2026-11-0{i + 1}T00:00:00Z"), file)
+    history = wirespeed.history(map(str, files))
+    assert main(["history", *map(str, files)]) == 0 and str(history) == capsys.readouterr().out
+    assert "2 runs; not judged: 2 runs, 8 are needed" in repr(history)
+    file = tmp_path / "history.sqlite"
+    add(file, document, "pass")
+    assert len(wirespeed.history(file=file, since="9999d").past.runs) == 1
+    with pytest.raises(UsageError, match="not both"):
+        wirespeed.history(files, file=file)
+    with pytest.raises(UsageError, match="choose a machine with --host"):
+        wirespeed.history(file=file, host="nowhere")
+
+    qualified = results["qualified"]
+    code = main(["qualify", "--machine", "simulated:dgx-a100-8x8+nic=0.5@node3.2", "--no-save"])
+    assert code == qualified.exit_code == 1 and "node3" in capsys.readouterr().out
+    assert "node3" in repr(qualified) and qualified.document.qualification.excluded == ("node3",)
+    assert inspect.isfunction(wirespeed.qualify)
+    with pytest.raises(UsageError, match="qualify requires several nodes"):
+        wirespeed.qualify()
+    with pytest.raises(UsageError, match="is not several nodes"):
+        wirespeed.qualify("simulated:dgx-a100-8")
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_data_frames_have_the_same_types_with_and_without_rows(results: dict[str, Any], name: str) -> None:
     pytest.importorskip("pandas")
@@ -318,7 +352,9 @@ def test_data_frames_are_tidy(results: dict[str, Any]) -> None:
     assert len(results["machine"].to_pandas()) == len(results["machine"].links)
 
 
-@pytest.mark.parametrize("name", ["check", "diagnosis", "gates", "comparison", "baseline", "machine"])
+@pytest.mark.parametrize(
+    "name", ["check", "diagnosis", "gates", "comparison", "baseline", "history", "machine"]
+)
 def test_the_columns_are_documented(results: dict[str, Any], name: str) -> None:
     pytest.importorskip("pandas")
     page = (Path(__file__).parents[2] / "docs/python.md").read_text()

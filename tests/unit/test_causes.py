@@ -128,8 +128,20 @@ def test_a_good_machine_has_no_cause() -> None:
 def test_one_fact_speaks_for_one_cause(name: str) -> None:
     fact, device = SIGNS[name]
     facts = Facts((*GOOD, fact))
-    found = [(c.name, sign.device) for c in CAUSES for sign in c.signs(EIGHT, facts)]
+    unknown = tuple(changed(gpu, model=f"{gpu.model} of a cloud") for gpu in EIGHT.gpus)
+    of_sheet = changed(EIGHT, gpus=unknown) if name == "nvlinks-inactive" else EIGHT  # else the sheet knows
+    found = [(c.name, sign.device) for c in CAUSES for sign in c.signs(of_sheet, facts)]
     assert found == [(name, device)]
+
+
+@pytest.mark.parametrize(("active", "is_named"), [(12, False), (11, True)])
+def test_links_that_the_data_sheet_does_not_give_are_inactive_by_design(active: int, is_named: bool) -> None:
+    """Of the 18 links of an H100 NVL its bridges have 12."""
+    machine = parse("h100-nvl-2")
+    numbers = ((Known.NVLINKS, active), (Known.NVLINKS_INACTIVE, 18 - active))
+    facts = Facts([Fact(name, value, "", f"gpu{i}") for i in range(2) for name, value in numbers])
+    (cause,) = (cause for cause in CAUSES if cause.name == "nvlinks-inactive")
+    assert bool([*cause.signs(machine, facts)]) is is_named
 
 
 def test_causes_that_the_machine_itself_shows() -> None:

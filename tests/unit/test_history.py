@@ -21,12 +21,13 @@ from benchmarks.history import told, year
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
-from wirespeed.judging.history import FEWEST_RUNS, MachineHistory, courses, judged, threshold
+from wirespeed.judging.courses import FEWEST_RUNS, courses, threshold
+from wirespeed.judging.history import MachineHistory, judged
 from wirespeed.reports.comparisons import FORMATS_HISTORY as FORMATS
 from wirespeed.reports.comparisons import sparkline
 from wirespeed.reports.html.comparison import history_page
 from wirespeed.reports.style import Style
-from wirespeed.results.history import History, add
+from wirespeed.results.history import History, Past, add
 from wirespeed.results.history_file import DamagedHistory, unpacked
 from wirespeed.results.store import save
 
@@ -99,6 +100,79 @@ def test_its_page_and_its_json_say_the_same(told_year: MachineHistory) -> None:
     data = json.loads(FORMATS["json"](told_year, Style(80)))
     assert len(data["changes"]) == len(told_year.events) and data["runs"] == 60
     assert {kind["kind"] for kind in data["kinds"]} == {"host_gpu", "gpu_gpu", "gpu_memory"}
+
+
+def nights(*faults: str) -> Past:
+    """The runs of a machine, one each night, with the faults of each."""
+    prefixes = ["host_to_device_memcpy_ce", "device_to_device_memcpy_write"]
+    with closing(History(None)) as store:
+        for i, fault in enumerate(faults):
+            run = wirespeed.run(prefixes=prefixes, machine=f"simulated:dgx-a100-8{fault}", seed=i, samples=3)
+            store.add(msgspec.structs.replace(run, started=f"2026-11-{i + 1:02}T04:30:00Z"))
+        return store.past(store.machines()[0])
+
+
+HALF = "+speed@gpu3=0.5"
+
+
+def test_few_runs_are_not_judged() -> None:
+    few = judged(nights(*[""] * (FEWEST_RUNS - 1)))
+    assert not any(kind.is_judged for kind in few.kinds) and not few.events
+    text = FORMATS["text"](few, Style(120))
+    assert "steady" not in text and "not judged (7 of 8 runs)" in text
+    assert "not judged: 7 runs, 8 are needed to detect a change" in text
+    assert "NOT JUDGED" in history_page(few) and "STEADY" not in history_page(few)
+    assert {kind["judged"] for kind in json.loads(FORMATS["json"](few, Style(80)))["kinds"]} == {False}
+
+
+def test_enough_runs_without_a_change_are_steady() -> None:
+    enough = judged(nights(*[""] * FEWEST_RUNS))
+    text = FORMATS["text"](enough, Style(120))
+    assert all(kind.is_judged for kind in enough.kinds) and not enough.events
+    assert text.count("steady") == 2 and "not judged" not in text and "STEADY" in history_page(enough)
+
+
+@pytest.mark.parametrize("faults", [("",) * 3 + (HALF,) * 3, ("",) * 3 + (HALF,), ("",) * 9 + (HALF,)])
+def test_a_fall_of_the_newest_run_is_named_with_its_device(faults: tuple[str, ...]) -> None:
+    found = judged(nights(*faults))
+    (event,) = found.events
+    assert event.is_newest and event.lasts and event.run == len(faults) - 1
+    assert event.culprits == ("gpu3",) and event.ratio == pytest.approx(0.5, abs=0.01)
+    text, page = FORMATS["text"](found, Style(200)), history_page(found)
+    assert "in the newest run, 2026-11" in text and "gpu3 (" in text and "steady" not in text
+    assert "CHANGED" in page and "gpu3 (" in page and ", in the newest run" in page
+    data = json.loads(FORMATS["json"](found, Style(80)))
+    assert data["changes"][0]["newest"] and {kind["failing"] for kind in data["kinds"]} != {0}
+
+
+@pytest.mark.parametrize(("factor", "is_named"), [(0.94, True), (0.96, False)])
+def test_the_newest_run_falls_by_more_than_the_tolerance_of_check(factor: float, is_named: bool) -> None:
+    past = nights(*[""] * 6)
+    values = past.values[0] * np.exp(np.random.default_rng(1).normal(0, 1e-3, past.values.shape))
+    values[-1, :3] = past.values[0, :3] * factor
+    assert bool(judged(replace(past, values=values)).events) is is_named
+
+
+def test_the_newest_run_is_compared_with_the_level_before_it() -> None:
+    """A machine that became slower long ago did not fall in its newest run."""
+    found = judged(nights(*[""] * 6, *[HALF] * 4))
+    assert [(event.is_newest, event.run) for event in found.events] == [(False, 6)]
+
+
+def test_the_rate_beside_a_change_is_that_which_changed() -> None:
+    found = judged(nights(*[""] * 9, HALF))
+    shown = {kind.kind.name: (found.value(kind), kind.last) for kind in found.kinds}
+    assert all(changed == pytest.approx(last / 2, rel=0.05) for changed, last in shown.values())
+    line = next(s for s in FORMATS["text"](found, Style(200)).splitlines() if s.startswith("host"))
+    assert f"{shown['host_gpu'][0] / 1e9:.1f} GB/s" in line and "−50" in line
+
+
+def test_charts_have_axes_and_times() -> None:
+    page = history_page(judged(nights(*[""] * 8, HALF)))
+    assert (
+        ">100%</text>" in page and ">2026-11-01 04:30</text>" in page and ">2026-11-09 04:30</text>" in page
+    )
+    assert "Times are in UTC" in page
 
 
 def test_a_sparkline_shows_drops_not_noise() -> None:

@@ -8,9 +8,11 @@ reports, and NVIDIA's guide of NVSwitch in virtual machines.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace as with_fields
@@ -21,7 +23,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, Fact, Known
-from wirespeed.hardware.topology import Machine
+from wirespeed.hardware.topology import Machine, load
 from wirespeed.judging.judge import judge
 from wirespeed.judging.peer_causes import PeerFindings, find_peers
 from wirespeed.judging.verdict import Verdict
@@ -219,6 +221,31 @@ def test_one_mechanism_that_does_not_work(mechanism: PeerMechanism) -> None:
     assert found is not None and set(found.bad) == {("gpu0", "gpu1")}
     bad = {a.mechanism for a in found.access.pairs["gpu0", "gpu1"] if a.verdict.is_broken}
     assert bad == {mechanism}
+
+
+MANY = Path(__file__).parents[1] / "data/machines/pcie-17-gpus-all-peers.machine.json"
+
+
+@pytest.mark.parametrize(("count", "groups"), [(9, ()), (10, (5, 5)), (17, (8, 9)), (None, (8, 9))])
+def test_a_gpu_accesses_eight_peers_at_once_over_pcie(count: int | None, groups: tuple[int, ...]) -> None:
+    machine = load(MANY) if count is None else load(MANY).only(range(count))
+    document = wirespeed.p2p(machine, seed=1)
+    found = find_peers(document)
+    assert found is not None and tuple(map(len, found.groups)) == groups
+    assert sorted(sum(found.groups, ())) == (list(range(len(machine.gpus))) if groups else [])
+    assert found.verdict is (Verdict.WARN if groups else Verdict.PASS)
+    assert ("for at most 8 peers at once" in found.sentence) is bool(groups)
+    text = render_of_p2p(document, found, Style())
+    assert text.count("export CUDA_VISIBLE_DEVICES=") == len(groups)
+    assert json.loads(to_json(document, found))["groups"] == [list(group) for group in found.groups]
+    assert judge(document).verdict is found.verdict
+
+
+@pytest.mark.parametrize(("machine", "groups"), [("hgx-b200-8", 0), ("l40s-8", 2)])
+def test_nvswitch_has_no_maximum_of_peers(machine: str, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("wirespeed.judging.peer_causes.MOST_PEERS", 4)
+    found = find_peers(wirespeed.p2p(f"simulated:{machine}", seed=1))
+    assert found is not None and len(found.groups) == groups
 
 
 def test_all_commands_of_a_repair_are_shown_or_none() -> None:

@@ -22,7 +22,7 @@ from wirespeed.driver.peer_attempts import attempt_peers
 from wirespeed.driver.peer_processes import of_nccl
 from wirespeed.hardware.facts import OK, Fact, Facts, Known
 from wirespeed.hardware.topology import Machine
-from wirespeed.peer_access import ALL, SHORT, Attempt, PeerAccess, PeerMechanism, PeerVerdict
+from wirespeed.peer_access import ALL, MOST_PEERS, SHORT, Attempt, PeerAccess, PeerMechanism, PeerVerdict
 
 M, V = PeerMechanism, PeerVerdict
 
@@ -70,6 +70,13 @@ def test_good_gpus_pass_all_mechanisms(monkeypatch: pytest.MonkeyPatch) -> None:
         "gpu2",
     }
     assert found(access, 2, 1)[M.FLAG].latency
+
+
+def test_more_gpus_than_peers_at_once_are_tried_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = MOST_PEERS + 2
+    access = tried(monkeypatch, gpus=count, mechanisms=(M.COPY, M.STORE))
+    assert {a.verdict for a in access.attempts} == {V.WORKS} and len(access.verdicts) == count * (count - 1)
+    assert all(found(access, 0, i)[M.COPY].rate for i in range(1, count))
 
 
 def test_posted_writes_that_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,9 +139,9 @@ def test_a_gpu_that_a_kill_leaves_unusable_is_named_and_its_pairs_are_not_tried(
     assert access.verdicts["gpu0", "gpu2"] is V.WORKS
 
 
-def test_the_short_form_tries_stores_and_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_short_form_tries_everything_but_copies(monkeypatch: pytest.MonkeyPatch) -> None:
     access = tried(monkeypatch, "unseen 1 0", mechanisms=SHORT)
-    assert access.short and {a.mechanism for a in access.attempts} == set(SHORT)
+    assert access.short and {a.mechanism for a in access.attempts} == set(ALL) - {M.COPY} == set(SHORT)
     assert access.verdicts == {("gpu0", "gpu1"): V.WORKS, ("gpu1", "gpu0"): V.HANGS}
 
 

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -176,9 +175,9 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
     """The runs of the machine that the options mean."""
     from ..results.compare import read_many
     from ..results.history import History
-    from ..results.history_file import default_file
+    from ..results.history_file import age_ago, default_file, identity_named
 
-    since, code = _started(options.since), ExitCode.PASS
+    since, code = age_ago(options.since), ExitCode.PASS
     if options.files:
         if options.history:
             raise UsageError("give saved runs or --history FILE, not both")
@@ -195,31 +194,7 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
     else:
         history = History(options.history or default_file(), create=False)
     with closing(history):
-        return history.past(_machine(history.machines(), options.host), since), code
-
-
-def _machine(known: Sequence[str], host: str | None) -> str:
-    """The identity of a machine by the name of its host; without one this host, or the only one.
-
-    Raises:
-        UsageError: If there is no such machine, or several.
-    """
-    import json
-    import platform
-
-    names = {identity: str(json.loads(identity)[0]) for identity in known}
-    if not known:
-        raise UsageError(
-            "the history is empty: `wirespeed check` and `wirespeed run` of real hardware add to it"
-        )
-    wanted = host if host is not None else platform.node()
-    chosen = [identity for identity in known if names[identity] == wanted]
-    if not chosen and host is None:
-        chosen = list(known)
-    if not chosen or (len(chosen) > 1 and host is None):
-        listed = ", ".join(dict.fromkeys(names.values()))
-        raise UsageError(f"choose a machine with --host: the history has {listed}")
-    return chosen[0]
+        return history.past(identity_named(history.machines(), options.host), since), code
 
 
 def parser_of_history(name: str) -> Parser:
@@ -267,18 +242,13 @@ def with_past(by: Criteria, document: Document, options: argparse.Namespace) -> 
     Without a past that judges, the run is judged by the other criteria, and the reason is one of them.
     """
     from ..results.history import History, baseline_of, identity_of
-    from ..results.history_file import default_file
+    from ..results.history_file import age_ago, default_file
 
     try:
         if options.history is False:
             raise UsageError("there is none (--history none)")
         with closing(History(options.history or default_file(), create=False)) as history:
-            past = history.past(identity_of(document), _started(options.since), before=document.started)
+            past = history.past(identity_of(document), age_ago(options.since), before=document.started)
             return replace(by, baseline=baseline_of(past, document))
     except (UsageError, StorageError) as error:
         return replace(by, lacking=(*by.lacking, f"not judged by the history: {error}"))
-
-
-def _started(age: float | None) -> str:
-    """The time of an age ago as ISO 8601 text; empty for None."""
-    return (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds") if age else ""

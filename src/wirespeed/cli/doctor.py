@@ -207,7 +207,7 @@ def parser_of_p2p(name: str) -> Parser:
     arguments.add("source RUN.json", "show a saved run", nargs="?")
     arguments.add_machine()
     arguments.add_options(names=("devices",))
-    arguments.add("--short", "try only stores and flags, as check does", by_project=True)
+    arguments.add("--short", "leave out copies, which check measures itself", by_project=True)
     arguments.add("--nccl", "also let NCCL send between each two GPUs, which takes seconds")
     arguments.add("--seed N", "seed of the patterns (default: a new one)", int, by_project=True)
     out = arguments.add_argument_group("output")

@@ -8,15 +8,12 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..backends import describe
-from ..driver.jobs import blank, join, timestamp
+from ..driver.jobs import join
 from ..errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
-from ..qualify.cluster import Cluster, hosts_of, topology
-from ..qualify.simulated_cluster import parse_cluster
-from ..run_errors import SIGNALLED
+from ..qualify.cluster import Cluster, topology
+from ..qualify.qualified_run import SEVERAL, led, measured, simulated_nodes
 from ..terminal import colored, columns, error_line, visible
 from ..units import parse_duration, parse_nics
 from .common import code_of, saving, speak_for_leader, tell_saved, texts_aside
@@ -28,12 +25,6 @@ if TYPE_CHECKING:
     from ..qualification import Qualification
     from ..results.output import Output
 
-_SIMULATED = "simulated:"
-_SEVERAL = (
-    "qualify requires several nodes: start it with mpirun or srun on all of them (one is measured by "
-    "`wirespeed check`), or try --machine simulated:dgx-a100-8x16"
-)
-
 
 def main(name: str, argv: Sequence[str]) -> int:
     options = parser(name).parse_args(argv)
@@ -42,15 +33,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     if _measures(options) and options.over in ("nccl", "mpi"):
         raise UsageError("--topology measured requires --over tcp, whose latencies show switches")
     if options.machine is not None:
-        spec, cluster = options.machine.removeprefix(_SIMULATED), None
-        if spec != options.machine:
-            cluster = parse_cluster(spec, seed=options.seed, pair=options.pair)
-        if cluster is None:
-            raise UsageError(
-                f"--machine {options.machine} is not several nodes: write e.g. simulated:dgx-a100-8x64, "
-                "simulated:FILE.toml, or start wirespeed qualify on real nodes with mpirun or srun"
-            )
-        machine = describe(_SIMULATED + cluster.machine)
+        cluster, machine = simulated_nodes(options.machine, options.seed, options.pair)
         return _lead(cluster, machine, options, saving(options), command)
     return _of_job(name, argv, options, blocks, command)
 
@@ -121,12 +104,12 @@ def _of_job(
     name: str, argv: Sequence[str], options: argparse.Namespace, blocks: dict[str, str], command: str
 ) -> int:
     """Measure the nodes of this job: rank 0 leads, the others obey."""
-    from ..qualify.job import lead, serve
+    from ..qualify.job import serve
 
     output = saving(options)
     world = join(options.processes, [name, *argv], options.timeout, partial=True)
     if world is None:
-        raise UsageError(_SEVERAL)
+        raise UsageError(SEVERAL)
     if world.rank:
         try:
             serve(world, options.timeout)
@@ -136,17 +119,13 @@ def _of_job(
         finally:
             world.close()
         return ExitCode.PASS
-    expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
     try:
         over = "tcp" if _measures(options) else options.over
-        cluster = lead(world, blocks, expected, over, options.timeout, options.pair)
-        try:
-            if len(cluster.nodes) < 2:
-                raise UsageError(_SEVERAL)
-            return _lead(cluster, describe(None), options, output, command)
-        finally:
-            with suppress(WirespeedError):  # they may have ended
-                cluster.close()
+
+        def leading(cluster: Cluster, machine: Machine) -> int:
+            return _lead(cluster, machine, options, output, command)
+
+        return int(led(world, blocks, over, options.timeout, options.pair, leading))
     finally:
         world.close()
 
@@ -155,43 +134,25 @@ def _lead(
     cluster: Cluster, machine: Machine, options: argparse.Namespace, output: Output | None, command: str
 ) -> int:
     """Measure, print, save; return the exit code."""
-    from ..document import UNFINISHED
     from ..judging.path_kinds import verdict_of
-    from ..qualify.procedure import Procedure
     from ..results.store import Draft, Saver
 
     saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)
-    began = timestamp()
     within = None if options.within == math.inf else options.within
-    own = {"seed": options.seed, "within": within, "machine": options.machine}
 
-    def known(qualification: Qualification, interrupted: str) -> Document:
-        seconds = math.fsum(each.seconds for each in qualification.rounds)
-        return blank(
-            machine, command=command, options=own, started=began, ended=timestamp(), seconds=seconds,
-            interrupted=interrupted, qualification=qualification, facts=cluster.facts,
-        )  # fmt: skip
-
-    def said(qualification: Qualification) -> None:
+    def said(document: Document, qualification: Qualification) -> None:
         """Show a round, and save what is known: a killed process keeps its rounds."""
         _progress(qualification)
         if draft:
-            document = known(qualification, UNFINISHED)
             draft.save(lambda: document, always=True)
 
-    procedure = Procedure(
-        cluster, options.within, options.seed, _measures(options), said=said,
-        given=options.nics.rate if options.nics else 0.0,
+    document, ended = measured(
+        cluster, machine, {"seed": options.seed, "within": within, "machine": options.machine},
+        shows_switches=_measures(options), given=options.nics.rate if options.nics else 0.0,
+        command=command, said=said,
     )  # fmt: skip
-    interrupted, ended = "", None
-    try:
-        qualification = procedure.run()
-    except KeyboardInterrupt as error:
-        SIGNALLED.heard()
-        qualification, interrupted, ended = procedure.qualification, "interrupted", error
-    except WirespeedError as error:
-        qualification, interrupted = procedure.qualification, str(error)
-    document = known(qualification, interrupted)
+    qualification = document.qualification
+    assert qualification is not None
     with texts_aside(output):
         if options.exclude_format:
             print(_excluded(qualification, options.exclude_format))
@@ -200,10 +161,10 @@ def _lead(
         if saver:
             saver.run_ended(document)
             tell_saved(output)
-    if ended:
+    if isinstance(ended, KeyboardInterrupt):
         raise ended
-    if interrupted:
-        print(error_line(f"wirespeed: error: {interrupted}"), file=sys.stderr)
+    if ended:
+        print(error_line(f"wirespeed: error: {document.interrupted}"), file=sys.stderr)
         return ExitCode.RUN
     return code_of(verdict_of(qualification))
 

@@ -288,6 +288,9 @@ def _number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdecimal() and len(text) < 4 else -1
 
 
+#: Maximum numbers of links between two GPUs of which the largest is that of a GPU: a part for each of three
+#: others, or all for one. More are of cube meshes, which clouds divide, and of names that say no form.
+_FORMS = 2
 #: Words before the model that not every driver and tool prints.
 _VENDORS = ("nvidia", "tesla", "geforce", "quadro", "hgx")
 
@@ -315,6 +318,11 @@ class GpuSheet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def memory_rates(self) -> tuple[float, ...]:
         """Possible line rates of the memory in B/s, in ascending order; empty if unknown."""
         return tuple(rate * GB for rate in self.memory)
+
+    @property
+    def links_of_gpu(self) -> int:
+        """The number of NVLinks of a GPU; of models whose forms use different numbers, the smallest."""
+        return max(self.links, default=0) if len(self.links) <= _FORMS else min(self.links)
 
     def nvlinks(self, count: int) -> float:
         """Return the line rate of some NVLinks together, in B/s."""

@@ -27,7 +27,7 @@ from ..document import Document, Status
 from ..errors import BackendError
 from ..hardware.facts import Known
 from ..hardware.topology import Machine
-from ..peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
+from ..peer_access import MOST_PEERS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
 from ..run_errors import waited
 
 #: Time after which a silent process is killed, in s: of most stages, and of those that open a GPU or the
@@ -211,6 +211,7 @@ class PeerProcesses:
     def __post_init__(self) -> None:
         self._gpus = {gpu.name: gpu for gpu in self.machine.gpus}
         self._offered = {(gpu.name, peer) for gpu in self.machine.gpus for peer in gpu.peers}
+        self._has_more_peers = any(len(gpu.peers) > MOST_PEERS for gpu in self.machine.gpus)
         self._processes: dict[str, WorkerProcess] = {}
         self._found: dict[Pair, dict[PeerMechanism, Attempt]] = {}
         self._unusable: dict[str, str] = {}
@@ -275,7 +276,7 @@ class PeerProcesses:
         within = [m for m in self.mechanisms if m not in _BETWEEN and m is not PeerMechanism.NCCL]
         request = {
             "do": "pair", "gpus": [self._named(gpu) for gpu in ends], "ways": ways, "mechanisms": within,
-            "seed": self.seed, "native": self.native,
+            "seed": self.seed, "native": self.native, "few_peers": self._has_more_peers,
         }  # fmt: skip
         try:
             for message in self._process(ends[0]).ask(request):
@@ -387,7 +388,7 @@ class PeerProcesses:
                 continue
             request = {
                 "do": "rate", "ways": [[self._named(end) for end in way] for way in ways],
-                "hosts": [self._named(gpu)],
+                "hosts": [self._named(gpu)], "few_peers": self._has_more_peers,
             }  # fmt: skip
             try:
                 for message in self._process(gpu).ask(request):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..data import gpu_sheet
 from ..hardware.facts import FABRIC_READY, NO_HUGE_PAGES, OFF, ON, WSL, Facts, Known
 from ..hardware.topology import LinkKind, Machine
 from ..statistics import grouped
@@ -141,10 +142,12 @@ def _nvlinks(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _nvlinks_everywhere(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    fewer = {sign.device for sign in _nvlinks(machine, facts)}  # than others: not by design
+    fewer = {sign.device for sign in _nvlinks(machine, facts)}  # than others: another cause
     for gpu in machine.gpus:
         down, up = (facts.number(name, gpu.name) for name in (Known.NVLINKS_INACTIVE, Known.NVLINKS))
-        if down and up and gpu.name not in fewer:
+        sheet = gpu_sheet(gpu.model)
+        by_design = sheet is not None and up is not None and up >= sheet[1].links_of_gpu
+        if down and up and gpu.name not in fewer and not by_design:
             yield Sign(gpu.name, f"{down:.0f} of {down + up:.0f} links are inactive")
 
 
@@ -478,7 +481,7 @@ CAUSES = (
           "env | grep NCCL_; cat /etc/nccl.conf", "measure without the setting", True, setting=True),
     Cause("nvlinks-inactive", "NVLinks are inactive, as many as on other GPUs", _CONDITION, _NVLINK,
           _nvlinks_everywhere, "nvidia-smi nvlink -s{gpu}",
-          "expected for bridged models such as H100 NVL; else reset the GPUs"),
+          "check the bridges, or the fabric manager (GPUs on NVSwitch); then reset the GPUs"),
     Cause("confidential", "the GPUs are in confidential computing mode", _NOTE, _HOST,
           _confidential, "nvidia-smi conf-compute -f",
           "the CPU encrypts copies with the host: make them few and large, from pinned memory that CUDA "

@@ -1,9 +1,7 @@
 """What changed on a machine, and since when: its values against its own past.
 
-Where the level of a series of runs changes is found by seeded binary segmentation (S. Kovács, P. Bühlmann, H.
-Li and A. Munk, *Seeded binary segmentation*, Biometrika 110 (2023) 249): the statistic of a single change is
-computed in intervals of all lengths, which finds short changes in long series; the largest is taken first.
-All series of a machine are searched at once.
+All series of a machine are searched for changes of their level (``courses.py``). A level needs several runs,
+so the newest run is also compared with those before it.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from math import ceil, exp, expm1, floor, log, sqrt
+from math import exp, log
 from typing import NamedTuple
 
 import numpy as np
@@ -21,10 +19,14 @@ from numpy.typing import NDArray
 
 from ..document import Document
 from ..measurement import Unit
+from ..results.baseline import TOLERANCE
 from ..results.cells import Difference, Key, placed
 from ..results.history import FEWEST, CellOf, Past, PastRun
-from ..statistics import DEVIATION_OF_MAD, grouped, median
+from ..statistics import grouped, median
+from ..terminal import Tabular, brief, colored, columns, report
 from ..units import many
+from .courses import FEWEST_RUNS, Array, courses, last_step, threshold
+from .judge import judge
 from .localise import Observation, localise
 from .path_kinds import PathKind, path_kind, path_kinds
 from .verdict import Verdict
@@ -39,22 +41,8 @@ _MOST_CULPRITS = 3
 _NEARLY_ALL = 0.8
 #: A speed within this of what it was before a change has returned.
 _RETURNED = 0.01
-#: An array of float64.
-_Array = NDArray[np.float64]
-#: Fewest runs in which a change is looked for.
-FEWEST_RUNS = 8
-#: Smallest relative change that is one.
-_LEAST_CHANGE = 0.005
-#: Values further from their neighbours than this many deviations count as that far.
-_CLIPPED = 3.0
-#: Smallest deviation from run to run that is assumed, relative to the value: rounds of equal values occur.
-_LEAST_DEVIATION = 5e-4
-#: The statistic of a change must exceed ``(a + b ln runs) (1 + c / runs)``: more runs have more places for
-#: it, and the deviation of few is uncertain. Calibrated by simulation: below 1 false alarm in 400 series of
-#: 8 to 2,000 runs of independent noise (benchmarks/history.py).
-_THRESHOLD, _MORE, _FEW = 3.6, 0.17, 10.0
-#: Lengths of the intervals are divided by this from step to step.
-_DECAY = sqrt(2)
+#: Maximum number of runs with which the newest one is compared: more drift, or have several levels.
+_RECENT = 10
 
 
 @dataclass(frozen=True)
@@ -72,6 +60,7 @@ class Event:
         is_drift: Whether it is slow, over all runs.
         until: When the speed was back, as ISO 8601 text; empty if it is not.
         is_whole: Whether all values of these kinds of paths changed.
+        is_newest: Whether only the newest value of each cell shows it: the next run may be as before.
     """
 
     run: int
@@ -84,6 +73,7 @@ class Event:
     is_drift: bool = False
     until: str = ""
     is_whole: bool = False
+    is_newest: bool = False
 
     @property
     def is_worse(self) -> bool:
@@ -103,23 +93,32 @@ class KindHistory:
     Attributes:
         kind: The kind.
         cells: Indices of its cells.
+        figures: Indices of those whose values are shown, which have one unit.
         unit: Unit of the values.
         speeds: For each run the geometric mean of the speeds of its cells, relative to their medians; nan
             without a value.
         last: Median of its values in the latest run that has any, in base units.
-        failing: Number of its values that failed in the latest run.
+        runs: Number of runs that have values; fewer than ``FEWEST_RUNS`` show no change of level.
+        failing: Number of its values that failed in the latest run; None if that is not known.
     """
 
     kind: PathKind
     cells: tuple[int, ...]
+    figures: tuple[int, ...]
     unit: Unit
     speeds: tuple[float, ...]
     last: float
-    failing: int = 0
+    runs: int
+    failing: int | None = None
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there are enough runs to see a change."""
+        return self.runs >= FEWEST_RUNS
 
 
-@dataclass(frozen=True)
-class MachineHistory:
+@dataclass(frozen=True, eq=False, repr=False)
+class MachineHistory(Tabular):
     """The history of a machine, judged.
 
     Attributes:
@@ -134,6 +133,21 @@ class MachineHistory:
     events: tuple[Event, ...]
     replaced: tuple[tuple[str, str], ...]
 
+    def __repr__(self) -> str:
+        kind = " (simulated)" if self.simulated else ""
+        runs = many(len(self.past.runs), "run")
+        return brief(f"MachineHistory of {self.latest.hostname}{kind}: {runs}; {summary(self)}")
+
+    def __str__(self) -> str:
+        """The screen of ``wirespeed history``."""
+        comparisons = report("comparisons")
+        return str(comparisons.history_text(self, comparisons.Style(columns(), colored())))
+
+    @property
+    def simulated(self) -> bool:
+        """Whether no hardware was measured."""
+        return self.latest.simulated
+
     @cached_property
     def latest(self) -> Document:
         """The latest run."""
@@ -143,33 +157,17 @@ class MachineHistory:
         """The events of a kind of path, the latest first."""
         return [event for event in self.events if kind in event.kinds]
 
+    def worst(self, kind: PathKind | None = None) -> Event | None:
+        """The largest loss that lasts, of all kinds of paths or of one."""
+        lasting = (event for event in self.events if event.lasts and (kind is None or kind in event.kinds))
+        return min(lasting, key=lambda event: event.ratio, default=None)
 
-@dataclass(frozen=True)
-class Level:
-    """Runs between two changes.
-
-    Attributes:
-        start: Index of its first run.
-        value: Geometric mean of its values.
-        strength: Statistic of the change with which it began; 0 for the first level.
-    """
-
-    start: int
-    value: float
-    strength: float = 0.0
-
-
-@dataclass(frozen=True)
-class Course:
-    """What a series did.
-
-    Attributes:
-        levels: Its levels, in order; one if it did not change.
-        slope: Relative change from its first to its last run, if it drifts slowly; else 0.
-    """
-
-    levels: tuple[Level, ...]
-    slope: float = 0.0
+    def value(self, kind: KindHistory) -> float:
+        """The median of the latest values of a kind: of those that its worst change made slower, if any."""
+        cells = [i for i in worst.cells if i in kind.figures] if (worst := self.worst(kind.kind)) else []
+        left = self.past.values[:, cells]
+        left = left[~np.isnan(left).all(axis=1)]
+        return float(np.nanmedian(left[-1])) if len(left) else kind.last
 
 
 def judged(past: Past) -> MachineHistory:
@@ -186,9 +184,10 @@ def _kind_of(past: Past, cell: CellOf) -> PathKind:
     return path_kind(cell.testcase, collective=cell.testcase in collectives)
 
 
-def _kinds(past: Past, speeds: _Array) -> Iterator[KindHistory]:
+def _kinds(past: Past, speeds: Array) -> Iterator[KindHistory]:
     """Yield each kind of path that was measured, in the order of screens."""
     by_kind = grouped((_kind_of(past, cell), i) for i, cell in enumerate(past.cells))
+    failed = _failed(past) if by_kind else None
     for kind in sorted(by_kind, key=path_kinds().index):
         cells = by_kind[kind]
         rates = [i for i in cells if past.cells[i].unit == Unit.RATE]
@@ -205,12 +204,25 @@ def _kinds(past: Past, speeds: _Array) -> Iterator[KindHistory]:
         means[has_any] = np.nanmean(logs[has_any], axis=1)
         last = past.values[np.flatnonzero(has_any)[-1], chosen]
         values = tuple(float(value) for value in np.exp(means))
-        failed = past.runs[-1].verdicts.get(Verdict.FAIL, ())
-        failing = len({past.cells[i] for i in cells} & {*failed})
-        yield KindHistory(kind, tuple(cells), Unit(unit), values, float(np.nanmedian(last)), failing)
+        count = int((~np.isnan(past.values[:, cells])).sum(axis=0).max())
+        failing = None if failed is None else len({past.key(past.cells[i]) for i in cells} & failed)
+        yield KindHistory(
+            kind, tuple(cells), tuple(i for i in cells if past.cells[i].unit == unit), Unit(unit), values,
+            float(np.nanmedian(last)), count, failing,
+        )  # fmt: skip
 
 
-def _events(past: Past, speeds: _Array) -> Iterator[Event]:
+def _failed(past: Past) -> set[Key] | None:
+    """The values that failed in the newest run; None if it was not judged, and is not there to be."""
+    newest = past.runs[-1]
+    if newest.verdict:
+        return {past.key(cell) for cell in newest.verdicts.get(Verdict.FAIL, ())}
+    if newest.started != past.latest.started:
+        return None
+    return {one.key for one in judge(past.latest).judgements if one.verdict is Verdict.FAIL}
+
+
+def _events(past: Past, speeds: Array) -> Iterator[Event]:
     """Yield the changes and drifts, each with all cells that take part."""
     steps: list[_Step] = []
     drifts: dict[bool, list[tuple[int, float]]] = {}
@@ -233,9 +245,34 @@ def _events(past: Past, speeds: _Array) -> Iterator[Event]:
         yield _event(past, run, {step.cell: step.ratio for step in group}, levels)
     for moved in drifts.values():
         yield _event(past, 0, dict(moved), levels, is_drift=True)
+    for run, ratios in _newest(past, speeds, levels).items():
+        yield _event(past, run, ratios, levels, is_newest=True)
 
 
-def _alike(speeds: _Array) -> Iterator[tuple[list[int], NDArray[np.int64]]]:
+def _newest(
+    past: Past, speeds: Array, levels: dict[int, list[tuple[int, float]]]
+) -> dict[int, dict[int, float]]:
+    """The cells that are slower only in the newest run that has them: run -> cell -> speed over before."""
+    steps: list[tuple[int, int, int, float, float]] = []
+    for cells, present in _alike(speeds):
+        last = int(present[-1])
+        for cell in cells:
+            rows = present[present >= levels[cell][-1][0]][-_RECENT - 1 :]
+            if len(rows) > FEWEST:
+                steps.append((last, cell, len(rows), *last_step(speeds[rows, cell])))
+    by_kind = grouped((_kind_of(past, past.cells[step[1]]), step[-1]) for step in steps)
+    usual = {kind: median(sorted(deviations)) for kind, deviations in by_kind.items()}
+    fallen: dict[int, dict[int, float]] = {}
+    certain: set[int] = set()
+    for run, cell, runs, step, own in steps:
+        deviation = max(own, usual[_kind_of(past, past.cells[cell])])  # that of few runs is uncertain
+        if step < log(1 - TOLERANCE) and -step > threshold(runs) * deviation:
+            fallen.setdefault(run, {})[cell] = exp(step)
+            certain |= {run} if -step > threshold(runs, len(steps)) * deviation else set()
+    return {run: cells for run, cells in fallen.items() if len(cells) > 1 or run in certain}
+
+
+def _alike(speeds: Array) -> Iterator[tuple[list[int], NDArray[np.int64]]]:
     """Yield the cells that the same runs have, with these runs."""
     has_value = ~np.isnan(speeds)
     masks = grouped((has_value[:, cell].tobytes(), cell) for cell in range(speeds.shape[1]))
@@ -268,7 +305,7 @@ def _together(steps: Sequence[_Step], near: int) -> Iterator[list[_Step]]:
 
 def _event(
     past: Past, run: int, ratios: dict[int, float], levels: dict[int, list[tuple[int, float]]], *,
-    is_drift: bool = False,
+    is_drift: bool = False, is_newest: bool = False,
 ) -> Event:  # fmt: skip
     ratio = exp(sum(map(log, ratios.values())) / len(ratios))
     found = {_kind_of(past, past.cells[cell]) for cell in ratios}
@@ -285,6 +322,7 @@ def _event(
         tuple(_differences(past.runs, run)),
         until="" if ratio > 1 else _until(past, run, ratios, levels),
         is_whole=len(cells) >= of_kinds,
+        is_newest=is_newest,
     )  # fmt: skip
 
 
@@ -342,15 +380,32 @@ def _replaced(runs: Sequence[PastRun]) -> Iterator[tuple[str, str]]:
 
 def summary(history: MachineHistory) -> str:
     """What to know first: the changes that last."""
-    lasting = [event for event in history.events if event.lasts]
+    worst = history.worst()
     if not history.kinds:
         return "no value counts: in all runs other processes used the devices, or nothing was measured"
-    if len(history.past.runs) < FEWEST_RUNS:
-        return f"too few runs to see a change: {FEWEST_RUNS} are needed"
-    if not lasting:
-        return "no kind of path is slower than it was"
-    worst = min(lasting, key=lambda event: event.ratio)
-    return f"{where(worst)}: {change(worst)} since {day(worst.since)}{because(worst)}"
+    judged = [kind for kind in history.kinds if kind.is_judged]
+    if worst:
+        return f"{where(worst)}: {change(worst)} {when(worst)}{because(worst)}"
+    if not judged:
+        runs = max(kind.runs for kind in history.kinds)
+        return f"not judged: {many(runs, 'run')}, {FEWEST_RUNS} are needed to detect a change"
+    if others := [str(kind.kind) for kind in history.kinds if not kind.is_judged]:
+        return f"no judged kind of path is slower than it was; too few runs of {', '.join(others)}"
+    return "no kind of path is slower than it was"
+
+
+def when(event: Event) -> str:
+    """Since when the speed is another one."""
+    return f"in the newest run, {day(event.since)}" if event.is_newest else f"since {day(event.since)}"
+
+
+def course(history: MachineHistory, kind: KindHistory) -> str:
+    """What a kind of path did: its worst change that lasts, or that it is steady, or not judged."""
+    if worst := history.worst(kind.kind):
+        return f"{change(worst)} {when(worst)}{because(worst)}"
+    if not kind.is_judged:
+        return f"not judged ({kind.runs} of {FEWEST_RUNS} runs)"
+    return "as before" if history.of(kind.kind) else "steady"
 
 
 def where(event: Event) -> str:
@@ -375,116 +430,3 @@ def because(event: Event) -> str:
 def day(started: str) -> str:
     """The day of an ISO 8601 text."""
     return started[:10]
-
-
-def courses(values: _Array) -> list[Course]:
-    """What series did.
-
-    Args:
-        values: Positive values, in order of time: a row for each run, a column for each series.
-
-    Returns:
-        The course of each series.
-    """
-    logs = np.log(values)
-    runs, series = logs.shape
-    if runs < FEWEST_RUNS:
-        return [Course((Level(0, float(np.exp(logs[:, i].mean()))),)) for i in range(series)]
-    steps = np.median(np.abs(np.diff(logs, axis=0)), axis=0)  # between neighbours
-    deviation: _Array = np.maximum(DEVIATION_OF_MAD * steps / sqrt(2), _LEAST_DEVIATION)
-    scaled = _clipped(logs, deviation) / deviation
-    found = _candidates(scaled)
-    return [_course(logs[:, i], scaled[:, i], float(deviation[i]), found[i]) for i in range(series)]
-
-
-def threshold(runs: int, series: int = 1) -> float:
-    """The least statistic of a change, for the number of runs and the number of series that are searched."""
-    return (_THRESHOLD + _MORE * log(max(1, runs * series))) * (1 + _FEW / runs)
-
-
-def _clipped(logs: _Array, deviation: _Array) -> _Array:
-    """The series without outliers: values far from the median of their neighbours are moved towards it."""
-    padded = np.pad(logs, ((2, 2), (0, 0)), mode="reflect")
-    around = np.median([padded[i : i + len(logs)] for i in range(5)], axis=0)
-    most = _CLIPPED * deviation
-    clipped: _Array = around + np.clip(logs - around, -most, most)
-    return clipped
-
-
-def _candidates(scaled: _Array) -> list[list[tuple[float, int, int, int]]]:
-    """For each series the changes above the threshold: statistic, first and end of the interval, place."""
-    runs, series = scaled.shape
-    least = threshold(runs)
-    found: list[list[tuple[float, int, int, int]]] = [[] for _ in range(series)]
-    sums = np.vstack([np.zeros(series), np.cumsum(scaled - scaled.mean(axis=0), axis=0)])
-    for first, end in _intervals(runs):
-        length = end - first
-        before = np.arange(FEWEST, length - FEWEST + 1, dtype=np.float64)[:, None]
-        total = sums[end] - sums[first]
-        statistic = sums[first + FEWEST : end - FEWEST + 1] - sums[first]
-        statistic -= before * (total / length)
-        np.abs(statistic, out=statistic)
-        statistic *= np.sqrt(length / (before * (length - before)))
-        places = statistic.argmax(axis=0)
-        largest = statistic[places, np.arange(series)]
-        for i in np.flatnonzero(largest > least):
-            found[i].append((float(largest[i]), first, end, first + FEWEST + int(places[i])))
-    return found
-
-
-def _intervals(runs: int) -> Iterator[tuple[int, int]]:
-    """The seeded intervals: of each length as many as overlap by half."""
-    length = float(runs)
-    while (whole := ceil(length)) >= 2 * FEWEST:
-        number = 2 * ceil(runs / length) - 1
-        shift = (runs - whole) / (number - 1) if number > 1 else 0.0
-        yield from ((floor(k * shift), floor(k * shift) + whole) for k in range(number))
-        length /= _DECAY
-
-
-def _course(
-    logs: _Array, scaled: _Array, deviation: float, candidates: Sequence[tuple[float, int, int, int]]
-) -> Course:
-    """The course of one series, from the changes that its intervals show."""
-    places: list[int] = []
-    for _, first, end, place in sorted(candidates, reverse=True):
-        if not any(first < other < end for other in places):
-            places.append(place)
-    places, strengths = _confirmed(scaled, deviation, sorted(places))
-    edges = [0, *places, len(scaled)]
-    middles = [float(scaled[a:b].mean()) for a, b in pairwise(edges)]
-    if places and (slope := _drift(scaled, edges, middles, deviation)):
-        return Course((Level(0, exp(float(logs.mean()))),), slope)
-    parts = zip(edges[:-1], middles, (0.0, *strengths), strict=True)
-    return Course(tuple(Level(a, exp(m * deviation), strength) for a, m, strength in parts))
-
-
-def _confirmed(scaled: _Array, deviation: float, places: list[int]) -> tuple[list[int], list[float]]:
-    """The changes between levels that differ enough, with their statistics."""
-    while places:  # the weakest is dropped until all are strong enough
-        edges = [0, *places, len(scaled)]
-        strengths = []
-        for a, b, c in zip(edges, edges[1:], edges[2:], strict=False):
-            step = abs(float(scaled[a:b].mean() - scaled[b:c].mean()))
-            statistic = step / sqrt(1 / (b - a) + 1 / (c - b))
-            strengths.append(statistic if step * deviation >= _LEAST_CHANGE else 0.0)
-        weakest = min(range(len(places)), key=strengths.__getitem__)
-        if strengths[weakest] > threshold(len(scaled)):
-            return places, strengths
-        del places[weakest]
-    return [], []
-
-
-def _drift(scaled: _Array, edges: Sequence[int], middles: Sequence[float], deviation: float) -> float:
-    """The relative change of a series that a line describes better than levels do, by BIC; else 0."""
-    runs = len(scaled)
-    time = np.arange(runs) - (runs - 1) / 2
-    slope = float(time @ scaled / (time @ time))
-    of_line = float(((scaled - scaled.mean() - slope * time) ** 2).sum())
-    of_levels = sum(
-        float(((scaled[a:b] - m) ** 2).sum()) for a, b, m in zip(edges, edges[1:], middles, strict=False)
-    )
-    levels = len(middles)
-    line = runs * log(of_line / runs) + 2 * log(runs)
-    steps = runs * log(of_levels / runs) + (2 * levels - 1) * log(runs)
-    return expm1(slope * (runs - 1) * deviation) if line < steps else 0.0

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from ..data import gpu_sheet
 from ..document import DEVICES, Document, Status, TestcaseResult, courses
 from ..errors import UsageError
 from ..hardware.facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
@@ -172,6 +173,8 @@ def missing(
                 "not say what the machine has"
             )
     absences += _apart(document)
+    if not any(known and InventoryPart.NVLINKS in known.numbers for known in (expected, baseline)):
+        absences += (absent for host in hosts for absent in _fewer_links(host, document))
     for names, text in odd_devices(document, facts_of(document)):
         absences.append(Missing(InventoryPart.GPUS, Verdict.WARN, text, names, advice=_ODD))
     return tuple(sorted(absences, key=lambda absent: absent.verdict.rank))
@@ -194,6 +197,35 @@ def _apart(document: Document) -> Iterator[Missing]:
         )
         where = tuple(dict.fromkeys(end for pair in apart for end in pair))
         yield Missing(InventoryPart.GPUS, Verdict.FAIL, text, where, advice=_APART)
+
+
+def _fewer_links(host: Possession, document: Document) -> Iterator[Missing]:
+    """Yield the GPUs of a host that have fewer NVLinks than the data sheet gives their model, all alike.
+
+    A bridged model may be without a bridge; a model on NVSwitch has all its links. One that differs from the
+    others of its model is reported as such.
+    """
+    numbers, modes = host.numbers.get(InventoryPart.NVLINKS, {}), (Known.MIG, Known.CONFIDENTIAL)
+    for model, gpus in grouped((model, gpu) for gpu, model in host.models.items() if gpu in numbers).items():
+        if document.imported or len(gpus) < 2 or (found := gpu_sheet(model)) is None:
+            continue
+        number, need = min(numbers[gpu] for gpu in gpus), found[1].links_of_gpu
+        is_alike = {numbers[gpu] for gpu in gpus} == {number}
+        has_mode = any(host.facts.text(mode, gpu) == ON for mode in modes for gpu in gpus)
+        if is_alike and number < need and not has_mode and (number or found[1].switch):
+            text = f"{_has(InventoryPart.NVLINKS, number, gpus)}; the data sheet gives {model} {need}"
+            step = _step(InventoryPart.NVLINKS, document.machine, not number and not found[1].switch)
+            yield Missing(
+                InventoryPart.NVLINKS,
+                Verdict.WARN,
+                text,
+                tuple(gpus),
+                (),
+                need,
+                number,
+                step,
+                host.facts.host,
+            )
 
 
 def _of_host(

@@ -23,7 +23,16 @@ from .inventory import Missing
 from .judge import Check
 from .localise import WrongData
 from .omissions import CACHED, is_verified, unmeasured
-from .path_kinds import COLLECTIVES, GPU_GPU, HOST_MEMORY, PathKind, first_words, path_kind, path_kinds
+from .path_kinds import (
+    COLLECTIVES,
+    GPU_GPU,
+    HOST_MEMORY,
+    PathKind,
+    first_words,
+    path_kind,
+    path_kinds,
+    skipped,
+)  # fmt: skip
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Advice, Judgement, Verdict, advice_at, share, worst
@@ -74,10 +83,11 @@ class Overview:
         extent: How much of the run it concerns.
         figures: A key figure for each kind of path that was measured.
         finding: The cause that explains most; None without one.
-        also: Further causes that explain slow values.
         diagnosis: All causes.
         advice: What to do about what the sentence says.
         by_finding: Whether the sentence says what the finding is, and the advice its remedy.
+        also: Further causes that explain slow values.
+        skipped: The kinds of paths that the machine has, of which no testcase could be measured, and why.
     """
 
     word: str
@@ -90,6 +100,7 @@ class Overview:
     advice: Advice
     by_finding: bool
     also: tuple[Finding, ...] = ()
+    skipped: tuple[tuple[PathKind, str], ...] = ()
 
 
 def overview(document: Document, check: Check, diagnosis: Diagnosis | None = None) -> Overview:
@@ -134,8 +145,9 @@ class _Summary:
         verdict, figures = check.verdict, key_figures(self.document, check)
         word, advice = verdict.word.upper(), Advice() if verdict is Verdict.INTERRUPTED else advice
         return Overview(
-            word, verdict, sentence, extent, figures, named, self.diagnosis, advice, self.answers, self.also
-        )
+            word, verdict, sentence, extent, figures, named, self.diagnosis, advice, self.answers, self.also,
+            tuple(skipped(self.document)),
+        )  # fmt: skip
 
     def _named(self) -> tuple[Finding | None, bool]:
         """Return the cause that explains most, and whether it is what the reader needs first.

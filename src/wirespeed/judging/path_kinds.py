@@ -6,7 +6,8 @@ The verdict on a qualification of nodes, and what to say of it first.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Sequence
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -17,6 +18,7 @@ from ..hardware.topology import Machine
 from ..measurement import Unit
 from ..qualification import OF_NODE, PartKind, Qualification, SlowPart, part_name
 from ..results.cells import Key, Placed
+from ..statistics import grouped
 from .verdict import AT, Advice, Judgement, SuspectKind, Verdict, worst
 
 
@@ -104,6 +106,24 @@ def path_kind(testcase: str, *, collective: bool = False) -> PathKind:
         return COLLECTIVES
     fitting = (kind for kind in path_kinds() if kind.prefixes and testcase.startswith(kind.prefixes))
     return next(fitting, OTHER)
+
+
+#: Kinds of paths of GPUs -> number of GPUs of a machine that has them.
+_GPUS_OF = {HOST_GPU: 1, GPU_GPU: 2, GPU_MEMORY: 1, COLLECTIVES: 2}
+
+
+def skipped(document: Document) -> Iterator[tuple[PathKind, str]]:
+    """Yield the kinds of paths that the machine has, of which every testcase was skipped, with the reason."""
+    by_kind = grouped(
+        (path_kind(result.name, collective=result.collective is not None), result)
+        for result in document.testcases
+    )
+    for kind, least in _GPUS_OF.items():
+        results = by_kind.get(kind, [])
+        if results and len(document.machine.gpus) >= least and all(
+            result.status is Status.WAIVED for result in results
+        ):  # fmt: skip
+            yield kind, Counter(result.reason for result in results).most_common(1)[0][0]
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,27 @@ and no others, comes before one of the whole host.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..document import Document
 from ..errors import MachineError
 from ..hardware.facts import OFF, OK, ON, Facts, Known
 from ..hardware.network import Network
 from ..hardware.topology import LinkKind, Machine
-from ..peer_access import OF_HOST, PEER_ACCESS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, worded
+from ..peer_access import (
+    MOST_PEERS,
+    OF_HOST,
+    PEER_ACCESS,
+    Attempt,
+    Pair,
+    PeerAccess,
+    PeerMechanism,
+    PeerVerdict,
+    worded,
+)
 from ..results.baseline import InventoryPart
 from ..units import GB, format_time
 from .cause import Cause, Evidence, Sign, Weight, facts_of
@@ -220,6 +232,7 @@ class PeerFindings:
         options: Options that vLLM and SGLang need besides: their own collectives do not read variables.
         unread: Facts that would decide and cannot be read, with the reason.
         absent: GPUs that are missing, or have fewer peers than others.
+        groups: Groups of GPUs, by index, if one has more peers than it can access at once; else none.
     """
 
     access: PeerAccess
@@ -231,6 +244,7 @@ class PeerFindings:
     options: tuple[str, ...]
     unread: tuple[str, ...]
     absent: tuple[Missing, ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
     @property
     def partly_tried(self) -> bool:
@@ -248,6 +262,7 @@ class PeerFindings:
         steps = self.exports
         steps += [finding.repair[0] for finding in self.causes[:1]]
         steps += [absent.advice.do for absent in self.absent[:1] if not self.causes]
+        steps += [f"let each program use at most {MOST_PEERS + 1} GPUs"] if self.groups else []
         return Advice("; then: ".join(steps) or "try again after a restart of the machine", "wirespeed p2p")
 
     @property
@@ -277,7 +292,8 @@ class PeerFindings:
             for kind in (PeerVerdict.NOT_OFFERED, PeerVerdict.NOT_TRIED)
         }
         others = "".join(f"; {kind}: {worded(pairs, gpus)}" for kind, pairs in lacking.items() if pairs)
-        return f"peer access works for {works} of {len(verdicts)} pairs{others}"
+        most = f", of each GPU for at most {MOST_PEERS} peers at once" if self.groups else ""
+        return f"peer access works for {works} of {len(verdicts)} pairs{most}{others}"
 
 
 def told(attempt: Attempt) -> str:
@@ -307,9 +323,10 @@ def find_peers(document: Document) -> PeerFindings | None:
     group = tuple(
         machine.gpus[i].index for i, gpu in enumerate(machine.gpus) if gpu.name in access.working_group()
     )
+    groups = _groups(machine, access)
     return PeerFindings(
         access,
-        _verdict(access, absent := missing(document)),
+        _verdict(access, absent := missing(document), is_crowded=bool(groups)),
         bad,
         tuple(_causes(machine, facts, access)) if bad else (),
         _settings(machine, access),
@@ -317,11 +334,28 @@ def find_peers(document: Document) -> PeerFindings | None:
         ("--disable-custom-all-reduce",) if broken else (),
         _unread(machine, facts) if bad else (),
         tuple(lost for lost in absent if lost.verdict.is_bad and lost.part is InventoryPart.GPUS),
+        groups,
     )  # fmt: skip
 
 
-def _verdict(access: PeerAccess, absent: Iterable[Missing]) -> Verdict:
-    """The verdict on all pairs; a GPU that is missing, or has fewer peers than others, is no pass."""
+def _groups(machine: Machine, access: PeerAccess) -> tuple[tuple[int, ...], ...]:
+    """Groups of neighbours of equal size within the maximum number of peers; none if all GPUs are one."""
+    network, peers = Network(machine), Counter[str]()
+    for pair, verdict in access.verdicts.items():
+        peers[pair[0]] += verdict is not PeerVerdict.NOT_OFFERED and _level(network, pair) > 0
+    if max(peers.values(), default=0) <= MOST_PEERS:
+        return ()
+    gpus = sorted(machine.gpus, key=lambda gpu: (gpu.numa, gpu.index))
+    count = -(-len(gpus) // (MOST_PEERS + 1))
+    edges = [round(i * len(gpus) / count) for i in range(count + 1)]
+    return tuple(tuple(gpu.index for gpu in gpus[a:b]) for a, b in pairwise(edges))
+
+
+def _verdict(access: PeerAccess, absent: Iterable[Missing], *, is_crowded: bool) -> Verdict:
+    """The verdict on all pairs; a GPU that is missing, or has fewer peers than others, is no pass.
+
+    Nor are more peers than a GPU can access at once: a program that uses all GPUs fails.
+    """
     lost = [missing.verdict for missing in absent if missing.part is InventoryPart.GPUS]
     if access.verdict.is_broken or access.unusable or Verdict.FAIL in lost:
         return Verdict.FAIL
@@ -330,7 +364,7 @@ def _verdict(access: PeerAccess, absent: Iterable[Missing]) -> Verdict:
         return Verdict.WARN
     if PeerVerdict.WORKS not in verdicts:
         return Verdict.UNKNOWN
-    return Verdict.PASS if verdicts == {PeerVerdict.WORKS} else Verdict.WARN
+    return Verdict.PASS if verdicts == {PeerVerdict.WORKS} and not is_crowded else Verdict.WARN
 
 
 def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFinding]:
@@ -471,7 +505,10 @@ def problems(document: Document, wrong: Iterable[WrongData]) -> list[Missing]:
         wrong: Paths that delivered wrong data in other testcases, which say more of it.
     """
     findings = find_peers(document)
-    if findings is None or not (findings.bad or findings.access.unusable or findings.partly_tried):
+    found = findings and (
+        findings.bad or findings.access.unusable or findings.partly_tried or findings.groups
+    )
+    if findings is None or not found:
         return []  # what is missing is another item
     measured = {path[:2] for found in wrong if set(found.testcases) != {PEER_ACCESS} for path in found.paths}
     if set(findings.bad.values()) == {PeerVerdict.WRONG} and findings.bad.keys() <= measured:

@@ -19,7 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document
-from ..judging.history import Event, KindHistory, MachineHistory, because, day, summary, where
+from ..judging.history import Event, KindHistory, MachineHistory, course, day, summary, where
 from ..judging.history import change as change_of
 from ..results.cells import gpus_of, model_of
 from ..results.compare import Change, Comparison, Outcome, Unreadable
@@ -337,15 +337,12 @@ def history_text(history: MachineHistory, style: Style) -> str:
 
 
 def _line(history: MachineHistory, kind: KindHistory, style: Style) -> list[Text]:
-    events = history.of(kind.kind)
-    lasting = next((event for event in events if event.lasts), None)
-    said = Text("steady" if not events else "as before", style="green" if not lasting else "")
-    if lasting:
-        said = Text(f"{change_of(lasting)} since {day(lasting.since)}{because(lasting)}", style="yellow")
+    style_of = "yellow" if history.worst(kind.kind) else "green" if kind.is_judged else "dim"
+    said = Text(course(history, kind), style=style_of)
     if kind.failing:
         said.append(f"; below expectations: {many(kind.failing, 'value')}", style="red")
     bars = Text(sparkline(kind.speeds), style="cyan" if style.color else "")
-    return [Text(str(kind.kind)), bars, Text(quantity(kind.last, kind.unit)), said]
+    return [Text(str(kind.kind)), bars, Text(quantity(history.value(kind), kind.unit)), said]
 
 
 def thinned(speeds: Sequence[float], most: int) -> Iterator[tuple[float, float] | None]:
@@ -372,9 +369,9 @@ def sparkline(speeds: Sequence[float], points: int = _POINTS) -> str:
 
 def _event(history: MachineHistory, event: Event, style: Style) -> Iterator[Text]:
     color = "red" if event.lasts else "green" if not event.is_worse else "yellow"
-    line = Text(f"{day(event.since)}  " if not event.is_drift else "slowly      ")
+    line = Text("slowly      " if event.is_drift else f"{day(event.since)}  ")
     line.append(change_of(event), style=f"bold {color}")
-    line.append(f"  {where(event)}")
+    line.append(f"  {where(event)}{', in the newest run' if event.is_newest else ''}")
     if event.until:
         line.append(f"; as before since {day(event.until)}", style="dim")
     yield line
@@ -398,15 +395,16 @@ def data(history: MachineHistory) -> dict[str, Any]:
         "first": past.runs[0].started,
         "last": past.runs[-1].started,
         "kinds": [
-            {"kind": kind.kind.name, "value": kind.last, "unit": kind.unit.value, "cells": len(kind.cells),
-             "failing": kind.failing,
+            {"kind": kind.kind.name, "value": history.value(kind), "unit": kind.unit.value,
+             "cells": len(kind.cells), "judged": kind.is_judged, "failing": kind.failing,
              "speeds": [None if isnan(speed) else round(speed, 6) for speed in kind.speeds]}
             for kind in history.kinds
         ],
         "changes": [
             picked(
-                event, "since until drift change lasts kinds culprits differences cells",
-                until=event.until or None, drift=event.is_drift, change=event.ratio - 1,
+                event, "since until drift newest change lasts kinds culprits differences cells",
+                until=event.until or None, drift=event.is_drift, newest=event.is_newest,
+                change=event.ratio - 1,
                 kinds=[kind.name for kind in event.kinds], differences=list(map(str, event.differences)),
                 cells=[past.key(past.cells[i])._asdict() for i in event.cells],
             )

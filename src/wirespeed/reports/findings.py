@@ -23,6 +23,7 @@ from ..judging.omissions import doubts, is_verified
 from ..judging.overview import KeyFigure, users
 from ..judging.verdict import Culprit, Judgement, Verdict, share
 from ..measurement import Unit
+from ..peer_access import PeerVerdict
 from ..results.compare import Outcome, Unreadable
 from ..statistics import grouped
 from ..tables import IDLE, RETRAINED, THROTTLED, Cell
@@ -106,6 +107,7 @@ def data_word(document: Document, result: TestcaseResult) -> str:
 def verification(document: Document) -> str:
     """Whether the data of a run is right; empty for a log of another tool that does not say."""
     wrong = any(result.status is Status.FAILED for result in document.testcases)
+    wrong |= document.peers is not None and PeerVerdict.WRONG in document.peers.verdicts.values()
     return WRONG_DATA if wrong else _verification(document)
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
+from math import isnan
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from ..judging.block_map import BlockMap
 from ..judging.diagnosis import Diagnosis
 from ..judging.fleet import WORDS, FleetNode, node_summary
 from ..judging.gates import GateComparison
+from ..judging.history import MachineHistory
 from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.verdict import any_of
@@ -398,6 +400,17 @@ def _(blocks: BlockMap) -> Records:
     more = "n first submission slowdown computation_slowdown layout while_computing simulated"
     relevant = sum(row["method"] is row["best"] for row in rows)
     return _named(f"{columns} {more}", best, columns, relevant)
+
+
+@records.register
+def _(history: MachineHistory) -> Records:
+    rows = [
+        {"path": kind.kind.name, "started": run.started, "verdict": run.verdict, "speed": speed}
+        for kind in history.kinds
+        for run, speed in zip(history.past.runs, kind.speeds, strict=True)
+        if not isnan(speed)
+    ]  # fmt: skip
+    return _named("path started verdict speed", rows)
 
 
 @records.register

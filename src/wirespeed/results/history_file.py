@@ -1,16 +1,19 @@
-"""The file of the history: whose it is, where it is, what it is called when it is damaged."""
+"""The file of the history: whose and where it is, its name if it is damaged, which part of it is meant."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
+import platform
 import stat
 import zlib
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ..errors import StorageError
+from ..errors import StorageError, UsageError
 from ..files import distrust, own_folder, private_folder, untrusted_link
 from ..units import MIB
 
@@ -93,3 +96,32 @@ def unpacked(packed: bytes) -> bytes:
     if not unpacker.eof:
         raise ValueError(f"the latest run has more than {_MOST_LATEST // MIB} MiB, or is incomplete")
     return data
+
+
+def age_ago(age: float | None) -> str:
+    """The time of an age in s ago as ISO 8601 text; empty for None."""
+    return (datetime.now(UTC) - timedelta(seconds=age)).isoformat(timespec="seconds") if age else ""
+
+
+def identity_named(known: Sequence[str], host: str | None) -> str:
+    """The identity of a machine by the name of its host; without one this host, or the only one.
+
+    Args:
+        known: The identities in a history.
+        host: Name of the host.
+
+    Raises:
+        UsageError: If there is no such machine, or several.
+    """
+    if not known:
+        raise UsageError(
+            "the history is empty: `wirespeed check` and `wirespeed run` of real hardware add to it"
+        )
+    names = {identity: str(json.loads(identity)[0]) for identity in known}
+    wanted = platform.node() if host is None else host
+    chosen = [identity for identity in known if names[identity] == wanted]
+    chosen = chosen or (list(known) if host is None else [])
+    if not chosen or (len(chosen) > 1 and host is None):
+        listed = ", ".join(dict.fromkeys(names.values()))
+        raise UsageError(f"choose a machine with --host: the history has {listed}")
+    return chosen[0]

@@ -221,8 +221,9 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
         parts += [*([""] if parts and parts[-1] else []), *section(compared, style), ""]
     parts += _warnings(document, summary, style)
     parts += [""] if parts and parts[-1] else []
-    if summary.figures:
-        parts += [figures(summary, style.width), ""]
+    parts += [figures(summary, style.width)] if summary.figures else []
+    parts += [hanging(Text(f"–  {kind} "), Text(f"not measured: {why}")) for kind, why in summary.skipped]
+    parts += [""] if summary.figures or summary.skipped else []
     parts += headline(document, summary, judged.file)
     if document.interrupted and check.verdict is not Verdict.INTERRUPTED:
         parts += notes([("interrupted", document.interrupted)], "yellow")

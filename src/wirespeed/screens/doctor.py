@@ -22,7 +22,7 @@ from ..judging.judged import Judged, Step
 from ..judging.omissions import measurable
 from ..judging.peer_causes import PeerFinding, PeerFindings, told
 from ..judging.verdict import Verdict
-from ..peer_access import Attempt, PeerMechanism, PeerVerdict
+from ..peer_access import MOST_PEERS, Attempt, PeerMechanism, PeerVerdict
 from ..reports import SIMULATED, Style
 from ..reports.console import hanging, heading, pieces, printed, warnings
 from ..reports.findings import SIGNS, culprit_text, explanations
@@ -190,6 +190,10 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
         group = ",".join(map(str, findings.group))
         lead = f"or use only {many(len(findings.group), 'GPU')} that work with each other"
         parts += [Text(lead, "bold"), _command(f"export CUDA_VISIBLE_DEVICES={group}")]
+    if findings.groups:
+        lead = f"groups of GPUs that can all access each other at once: at most {MOST_PEERS} peers"
+        parts.append(Text(lead, "bold"))
+        parts += [_command(f"export CUDA_VISIBLE_DEVICES={','.join(map(str, g))}") for g in findings.groups]
     parts.append(Text(f"{many(len(access.pairs), 'pair')} in {format_time(access.seconds)}", "dim"))
     if document.simulated:
         parts.append(Text(SIMULATED, style="bold magenta"))
@@ -304,6 +308,7 @@ def to_json(document: Document, findings: PeerFindings) -> str:
         "environment": findings.settings,
         "options": list(findings.options),
         "working_group": list(findings.group) if findings.bad else [g.index for g in document.machine.gpus],
+        "groups": findings.groups,
         "unusable": {index[gpu]: why for gpu, why in access.unusable.items()},
         "through_host_bytes_per_second": {index[gpu]: rate for gpu, rate in access.through_host.items()},
         "not_read": list(findings.unread),

@@ -95,6 +95,13 @@ class PeerAreas:
             self.driver.enable_peer(y.device.context)
             self._peers.add(pair)
 
+    def disable(self) -> None:
+        """End all access that was enabled: a GPU has few peers at once, in all processes together."""
+        for accessing, owner in self._peers:
+            self._areas[accessing].device.use()
+            self.driver.disable_peer(self._areas[owner].device.context)
+        self._peers.clear()
+
     def wait(self, *areas: Area) -> None:
         """Wait for all work of some GPUs.
 

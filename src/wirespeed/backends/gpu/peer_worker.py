@@ -103,6 +103,8 @@ class PeerWorker(PeerAreas):
                 detail = "wrong some time later" if wrong else "right some time later"
                 counts = {"words": WORDS, "wrong": wrong or first, "stale": stale if wrong else first}
                 self.tell(x, y, mechanism, PeerVerdict.WRONG, detail=detail, late=not wrong, **counts)
+        if request["few_peers"]:
+            self.disable()
 
     @contextlib.contextmanager
     def attempting(self, x: Area, y: Area, mechanism: PeerMechanism) -> Iterator[None]:
@@ -334,6 +336,8 @@ class PeerWorker(PeerAreas):
             self.enable(x, y)
             self.stage("timing copies", PeerMechanism.COPY, (x.device.name, y.device.name))
             self.send({"pair": [x.device.name, y.device.name], "rate": self.timed(x, y.target, x.source)})
+            if request["few_peers"]:
+                self.disable()
         for gpu in request["hosts"]:
             area = self.area(gpu)
             self.stage(f"timing copies of {area.device.name} with the host")

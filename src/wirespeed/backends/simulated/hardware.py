@@ -25,7 +25,7 @@ from ...errors import (
     WrongWord,
     WrongWords,
 )
-from ...hardware.devices import DeviceRecord, FaultKind, NumaNode
+from ...hardware.devices import DeviceRecord, Fault, FaultKind, NumaNode
 from ...hardware.durations import (
     left_for_computing,
     list_seconds,
@@ -37,7 +37,7 @@ from ...hardware.durations import (
 from ...hardware.network import Demand, MachineVertices, Network, completions, fair_shares
 from ...hardware.topology import Machine
 from ...measurement import Measurement, Sample
-from ...model import Collective, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
+from ...model import Collective, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer, Work
 from ...options import RunOptions
 from ...peer_access import FLAG_S, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
 from ...units import MIB
@@ -113,9 +113,13 @@ class SimulatedHardware:
         if transfer.operation.is_latency:  # one load at a time uses no relevant capacity
             return Demand({})
         demand = self.network.demand(transfer, self.machine.rates)
-        if transfer.pace < 1:
+        slowed = (
+            f.factor for f in self.machine.faults if f.kind is FaultKind.SLOW and _is_between(f, transfer)
+        )
+        pace = math.prod(slowed, start=transfer.pace)
+        if pace < 1:
             alone = fair_shares([demand], self.capacities)[0]
-            return replace(demand, cap=transfer.pace * alone)
+            return replace(demand, cap=pace * alone)
         return demand
 
     def load_latency(self, transfer: Transfer, others: list[tuple[Transfer, float]]) -> float:
@@ -145,6 +149,20 @@ class SimulatedHardware:
             if link.source == link.destination == vertex:
                 return i
         return None
+
+
+def _is_between(fault: Fault, transfer: Transfer) -> bool:
+    """Whether a fault of pairs is one of a transfer, which is then between two GPUs."""
+    ends = transfer.source, transfer.destination
+    is_peer = ends[0].device != ends[1].device and all(end.kind is MemoryKind.DEVICE for end in ends)
+    return is_peer and fault.concerns(ends[0].device, ends[1].device)
+
+
+def _corrupts(fault: Fault, work: Work) -> bool:
+    """Whether a work delivers wrong data: its own fault, or its copy engine does not reach a peer."""
+    if fault.kind is FaultKind.MECHANISM and fault.cause == PeerMechanism.COPY:
+        return isinstance(work, Transfer) and work.engine is Engine.CE and _is_between(fault, work)
+    return fault.kind is FaultKind.CORRUPT and str(work).startswith(fault.where)
 
 
 #: Time that every transfer takes in addition to moving its bytes, in s.
@@ -309,13 +327,11 @@ class SimulatedMeasurement(Prepared):
                     raise MeasurementTimeout(flag.stage, FLAG_S)
 
     def verify(self) -> None:
-        """Raise an error for transfers with a ``corrupt`` fault."""
+        """Raise an error for transfers that deliver wrong data."""
         self.hardware.overhead += self.verify_s
         for fault in self.hardware.machine.faults:
             for transfer in self.measurement.works:
-                if isinstance(transfer, Collective):
-                    continue
-                if fault.kind is FaultKind.CORRUPT and str(transfer).startswith(fault.where):
+                if not isinstance(transfer, Collective) and _corrupts(fault, transfer):
                     words = max(1, transfer.bytes // 8)
                     index = self.noise.random.randrange(words)
                     found = zeroed(index, keys_of(self.options.seed, index))
@@ -467,8 +483,6 @@ def _peer_rate(hardware: SimulatedHardware, pair: Pair, seed: int) -> float | No
     if rate is None:
         return None
     for fault in hardware.machine.faults:
-        if fault.kind is FaultKind.SLOW and fault.concerns(*pair):
-            rate *= fault.factor
         if fault.cause == "bar1" and fault.where == pair[1]:
             rate *= _SMALL_BAR
     return rate

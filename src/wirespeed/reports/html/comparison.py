@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ...document import Document
 from ...errors import UsageError
-from ...judging.history import KindHistory, MachineHistory, day, summary, where
+from ...judging.history import KindHistory, MachineHistory, course, day, summary, where
 from ...judging.history import change as change_of
 from ...judging.localise import Observation, localise
 from ...judging.path_kinds import path_kind
@@ -271,26 +271,27 @@ def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) ->
     )  # fmt: skip
 
 
-#: Size of a small chart, in pixels, and its margins.
-_WIDTH, _HEIGHT, _TOP, _BOTTOM = 640.0, 96.0, 14.0, 20.0
+#: Size of a small chart, in pixels, and its margins; the space of a time below it.
+_WIDTH, _HEIGHT, _TOP, _BOTTOM, _LEFT, _RIGHT, _TIME = 640.0, 110.0, 14.0, 22.0, 46.0, 8.0, 190.0
 #: A chart shows at least this range of speeds, relative to the highest: smaller differences are noise.
 _RANGE = 0.1
-#: Maximum number of points of a line: of more runs, each point is the mean of some.
-_POINTS = 320
+#: Maximum number of points of a line: of more runs, each point is the mean of some; and of those with dots.
+_POINTS, _DOTS = 320, 80
 
 
 def history_page(history: MachineHistory) -> str:
     """Render the history of a machine as a page that works offline."""
     past = history.past
     first, last = day(past.runs[0].started), day(past.runs[-1].started)
-    lasting = any(event.lasts for event in history.events)
-    word = "CHANGED" if lasting else "STEADY"
+    word, css = ("STEADY", "pass") if all(k.is_judged for k in history.kinds) else ("NOT JUDGED", "unknown")
+    if history.worst() or not history.kinds:
+        word, css = ("CHANGED", "warn") if history.kinds else ("NOT JUDGED", "unknown")
     return rendered(
         "history.html",
         source("style.css"),
         title=f"{word} · {history.latest.hostname} · history",
         word=word,
-        css="warn" if lasting else "pass",
+        css=css,
         summary=summary(history),
         simulated=banner([history.latest.simulated]),
         facts=[
@@ -308,7 +309,14 @@ def history_page(history: MachineHistory) -> str:
 
 def _kind(history: MachineHistory, kind: KindHistory) -> tuple[str, str, Markup]:
     below = f", below expectations: {many(kind.failing, 'value')}" if kind.failing else ""
-    return str(kind.kind), f"{quantity(kind.last, kind.unit)} in the latest run{below}", _chart(history, kind)
+    text = f"{quantity(history.value(kind), kind.unit)}, {course(history, kind)}{below}"
+    return str(kind.kind), text, _chart(history, kind)
+
+
+def _marked(runs: int) -> Iterator[int]:
+    """Yield the runs whose times are below a chart: the first, the last, and some between."""
+    steps = max(1, min(runs - 1, int((_WIDTH - _LEFT) / _TIME)))
+    yield from dict.fromkeys(round(i * (runs - 1) / steps) for i in range(steps + 1))
 
 
 def _chart(history: MachineHistory, kind: KindHistory) -> Markup:
@@ -317,10 +325,10 @@ def _chart(history: MachineHistory, kind: KindHistory) -> Markup:
     known = [speed for speed in speeds if not isnan(speed)]
     high = max(known)
     low = min(*known, high * (1 - _RANGE))
-    svg = drawing(_WIDTH, _HEIGHT, f"speed of {kind.kind} over the runs")
+    svg = drawing(_WIDTH, _HEIGHT, f"speed of {kind.kind} over the runs, as a fraction of the highest")
 
     def x(run: float) -> float:
-        return 4 + run / max(1, runs - 1) * (_WIDTH - 8)
+        return _LEFT + run / max(1, runs - 1) * (_WIDTH - _LEFT - _RIGHT)
 
     def y(speed: float) -> float:
         return _TOP + (high - speed) / (high - low) * (_HEIGHT - _TOP - _BOTTOM)
@@ -336,7 +344,13 @@ def _chart(history: MachineHistory, kind: KindHistory) -> Markup:
             continue
         points = " ".join(f"{x(run):.1f},{y(speed):.1f}" for run, speed in filter(None, part))
         add(svg, "polyline", "course", points=points, fill="none")
-    last = history.past.runs[-1].started
-    add(svg, "text", "tick", day(history.past.runs[0].started), x=4.0, y=_HEIGHT - 5)
-    add(svg, "text", "tick", day(last), x=_WIDTH - 4, y=_HEIGHT - 5, text_anchor="end")
+        for run, speed in filter(None, part if len(known) <= _DOTS else ()):
+            add(svg, "circle", "dot", cx=x(run), cy=y(speed), r=2.0)
+    for speed in (high, low):
+        add(svg, "line", "grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y(speed), y2=y(speed))
+        add(svg, "text", "tick end", f"{speed / high:.0%}", x=_LEFT - 6, y=y(speed) + 4)
+    for run in _marked(runs):
+        place = "tick" if run == 0 else "tick end" if run == runs - 1 else "tick middle"
+        started = history.past.runs[run].started
+        add(svg, "text", place, f"{day(started)} {started[11:16]}", x=x(run), y=_HEIGHT - 5)
     return markup(svg)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...document import Document, Status, TestcaseResult
 from ...judging.block_map import BlockMap
+from ...judging.history import MachineHistory, course
 from ...judging.judge import Check
 from ...judging.judged import Judged
 from ...judging.overview import not_as_expected
@@ -329,6 +330,19 @@ def _(judged: Judged) -> str:
         groups=path_groups(None, judged),
         peers=peer_view(document),
         simulated=SIMULATED if document.simulated else "",
+    )
+
+
+@notebook_html.register
+def _(history: MachineHistory) -> str:
+    return _rendered(
+        title=repr(history)[1:-1],
+        columns=("path", "rate", "change"),
+        rows=[
+            (str(kind.kind), [quantity(history.value(kind), kind.unit), course(history, kind)])
+            for kind in history.kinds
+        ],
+        simulated=SIMULATED if history.simulated else "",
     )
 
 

@@ -140,6 +140,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "verdict": summary.verdict,
         "headline": head,
         "tiles": [tile(figure, group_id(index, figure.kind)) for figure in summary.figures],
+        "skipped": [(kind.title, why) for kind, why in summary.skipped],
         "file": _file_name(head.host, document.started),
         "simulated": f"{SIMULATED} (machine {machine.name})" if document.simulated else "",
         "causes": summary.diagnosis.findings,
