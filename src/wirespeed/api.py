@@ -23,7 +23,7 @@ from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
 from .options import RunOptions, agreed, changed, includes, takes_options
-from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism, PeerVerdict
+from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism
 from .run_errors import SIGNALLED, RunInterrupted
 from .testcases import Testcase, find, select, storage
 from .testcases.selections import sweep
@@ -39,8 +39,6 @@ T = TypeVar("T")
 
 #: Time beyond the time-out of a stage in which the processes of a job find out which one is late, in s.
 LATE_RANK_GRACE_S = 10.0
-#: Warning of a run that measured nothing.
-BROKEN_PEERS = "nothing was measured: peer access hangs, and so would copies between GPUs"
 #: Interval between checks whether a machine is idle, in s.
 IDLE_POLL_INTERVAL_S = 1.0
 
@@ -84,8 +82,8 @@ def run(
             there are none. With it, no testcases and no prefixes mean none at first. Not in a job
             (``world``).
         since: When the time of ``within`` began, in s of the monotonic clock; None for now.
-        try_peers: Whether to try first if peer access works, in short; if it hangs, nothing is measured. Not
-            in a job.
+        try_peers: Whether to try first if peer access works, in short. GPUs that cannot be used after that,
+            and pairs that hang, are not measured; the others are. Not in a job.
         ...
 
     Raises:
@@ -124,13 +122,13 @@ def run(
         if case.written:
             case.plan(target, options)
     peers = _try_peers(target, facts) if try_peers and world is None else None
-    broken = peers is not None and (peers.unusable or peers.verdict is PeerVerdict.HANGS)
-    if broken:
-        chosen, following = (), None
+    if peers is not None and peers.unusable:
+        kept = [gpu.index for gpu in local.gpus if gpu.name not in peers.unusable]
+        target = local = local.only(kept)
     lacking = _lacking_bulk(target) if options.bulk else ""
     prepared = partial(as_changed, options=options, bulk=options.bulk and not lacking)
     chosen = prepared(chosen)
-    noted = (lacking, BROKEN_PEERS if broken else "")
+    noted = (lacking, peers.left_out if peers else "")
     warnings = (*_restricted(local), *local.unusual_nodes(), *noted)
     document = begun(
         target, chosen, options,
@@ -154,6 +152,7 @@ def run(
         grace=0.0 if world is None else LATE_RANK_GRACE_S,
         limit=limit_of(options, target, used, since),
         following=(lambda document: prepared(following(document))) if following else None,
+        hanging=peers.hanging if peers else frozenset(),
         gather=None if world is None else partial(gather_observed, world),
     )  # fmt: skip
     try:

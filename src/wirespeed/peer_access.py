@@ -190,6 +190,23 @@ class PeerAccess(msgspec.Struct, frozen=True, omit_defaults=True):
         found = {pair: verdict for pair, verdict in self.verdicts.items() if verdict in _WORST[:4]}
         return dict(sorted(found.items(), key=lambda item: _WORST.index(item[1])))
 
+    @property
+    def hanging(self) -> frozenset[Pair]:
+        """The pairs of usable GPUs that hang, and so would every copy between them."""
+        return frozenset(
+            pair
+            for pair, verdict in self.verdicts.items()
+            if verdict is PeerVerdict.HANGS and self.unusable.keys().isdisjoint(pair)
+        )
+
+    @property
+    def left_out(self) -> str:
+        """What a run does not measure after these attempts, and why; empty if it measures everything."""
+        parts = [f"{', '.join(self.unusable)} (unusable)"] if self.unusable else []
+        if hanging := self.hanging:
+            parts.append(f"{worded(hanging, self.gpus)} (peer access hangs)")
+        return f"not measured: {'; '.join(parts)}" if parts else ""
+
     def working_group(self) -> tuple[str, ...]:
         """The largest group of GPUs that work among each other, the first of equals; empty below two.
 

@@ -19,6 +19,9 @@ from .statistics import grouped
 from .tables import Amount, Integer, Number, Whole
 from .units import many
 
+#: What carries bytes between nodes by network interfaces, not by RDMA devices.
+TCP = "TCP"
+
 
 class Stage(StrEnum):
     """What a round measures."""
@@ -68,6 +71,8 @@ OF_NODE = (
 )  # fmt: skip
 #: Parts that a node measures by itself.
 OWN_PARTS = (PartKind.GPU, PartKind.HOST_LINK, PartKind.MEMORY)
+#: Slow parts of one node that its network, and so what it reports of its NICs, may explain.
+BY_NETWORK = tuple(kind for kind in OF_NODE if kind not in OWN_PARTS)
 
 
 class QualifiedNode(msgspec.Struct, frozen=True, omit_defaults=True):

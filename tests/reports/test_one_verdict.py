@@ -231,7 +231,7 @@ def test_the_verdict_on_the_run(case: Case) -> None:
             check_screen.render(case.judged, case.style),
             r"^WORD  [a-zN0-9P]",
         ),
-        "doctor": words(doctor, r"^WORD  \d"),
+        "doctor": words(doctor, r"^WORD  "),
         "nodes": words(many_runs.render([CheckedRun(node, ())], case.style), r"^WORD  "),
         "page": Classes(case.shown("html")).texts["word"][0].lower(),
         "page of nodes": Classes(fleet_page([node])).texts["word"][0].lower(),

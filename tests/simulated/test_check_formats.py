@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -12,6 +13,15 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
+from wirespeed.judging.fleet import node_summary
+from wirespeed.judging.judged import Judged
+from wirespeed.judging.verdict import Verdict, share
+from wirespeed.reports import Style, prometheus
+from wirespeed.reports.findings import GLANCE, number
+from wirespeed.reports.html.headline import tile
+from wirespeed.screens.check import render as render_check
+from wirespeed.screens.many_runs import brief_of_run
+from wirespeed.units import GB
 
 GATE = "host to GPU and back, H100 and H200"
 CAUSE = "likely cause: a PCIe link runs at an older generation than the GPU (gpu1), 2 slow values; evidence: "
@@ -114,3 +124,47 @@ def test_allowed_simulated_runs_pass_for_programs_too(capsys: pytest.CaptureFixt
     document = wirespeed.run(["host_stream_copy"], machine="simulated:cpu-2-sockets")
     assert 'skipped="1"' in wirespeed.render(document, "junit")
     assert 'verdict="not judged"} 1.0' in wirespeed.render(document, "prometheus")
+
+
+def measured(machine: str) -> Document:
+    return wirespeed.run(tier="quick", machine=machine, samples=3, copies=1)
+
+
+def test_one_fault_has_one_number_in_every_form() -> None:
+    """The worst value, its place, and its share of what it should be: screen, tile, Nagios, Prometheus."""
+    judged = Judged(measured("simulated:dgx-a100-8+pcie-width=8@gpu2"))
+    figure = next(figure for figure in judged.overview.figures if figure.kind.name == "host_gpu")
+    portion, value = str(share(figure.lead)), figure.lead.value or 0.0
+    glance = number(value, GB, GLANCE)
+    assert figure.worst is not None and figure.lead is figure.worst and "gpu2" in figure.place
+    assert portion == str(judged.check.culprits[0].share) == str(share(judged.check.judgements[0]))
+    screen = " ".join(render_check(judged, Style(100)).split())
+    assert f"{glance} GB/s" in screen and f"{portion} 26.5 GB/s: {figure.place}; typical" in screen
+    shown = tile(figure, "")
+    assert shown.value == glance and shown.lines[0] == f"{portion}: {figure.place}"
+    assert shown.lines[-1].startswith("typical ")
+    assert f"host_gpu={value / GB:.4g}GB/s" in " ".join(brief_of_run(judged).figures)
+    series = prometheus.part(judged, Style(80))
+    (ratio,) = (r for labels, r in series["wirespeed_path_expected_ratio"] if labels["path"] == "host_gpu")
+    (lowest,) = (
+        r for labels, r in series["wirespeed_path_lowest_bytes_per_second"] if labels["path"] == "host_gpu"
+    )
+    assert lowest == figure.lead.value and f"{ratio:.0%} of expected" == portion
+    assert [r for _, r in series["wirespeed_culprit_ratio"]] == [ratio]
+    assert node_summary(judged).figures[0].worst == figure.lead.value
+
+
+def test_a_kind_of_path_that_failed_leads_with_where_not_with_what_the_others_reach() -> None:
+    judged = Judged(measured("simulated:dgx-a100-8+corrupt@gpu0->gpu3"))
+    (figure,) = (figure for figure in judged.overview.figures if figure.kind.name == "gpu_gpu")
+    assert figure.failed[0] == "gpu0 → gpu3" and figure.verdict is Verdict.FAIL
+    screen = " ".join(render_check(judged, Style(120)).split())
+    assert re.search(r"✖ GPU ↔ GPU failed \S+ gpu0 → gpu3 and \d+ more; others 1\d\d% of expected", screen)
+    assert "gpu_gpu=UGB/s" in " ".join(brief_of_run(judged).figures)
+    assert tile(figure, "").value == "failed"
+
+
+def test_a_good_kind_of_path_shows_its_slowest_path() -> None:
+    (figure, *_) = Judged(measured("simulated:dgx-a100-8")).overview.figures
+    assert figure.worst is None and figure.lead is figure.slowest
+    assert (figure.slowest.value or 0) < (figure.typical.value or 0)

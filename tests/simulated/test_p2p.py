@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -116,6 +117,60 @@ def test_a_machine_whose_peers_hang_is_diagnosed_and_not_waited_for(
     text = " ".join(out.split())
     assert code == 1 and "peer access hangs, all pairs" in text
     assert "replace" not in text
+
+
+@pytest.mark.parametrize("fault", ["lost@gpu3", "hang@gpu3", "stuck@gpu3"])
+def test_a_gpu_that_cannot_be_used_is_named_and_the_others_are_measured(
+    capsys: pytest.CaptureFixture[str], fault: str
+) -> None:
+    for command in ("check", "doctor"):
+        options = ["--no-save", "--allow-simulated"] if command == "check" else []
+        code, out = printed(capsys, command, "--machine", f"simulated:dgx-a100-8+{fault}", *options)
+        text = " ".join(out.split())
+        assert code == 1 and "FAIL gpu3 cannot be used any more" in text
+        assert "look for Xid errors of gpu3 in the kernel log; reset gpu3, or restart the node" in text
+        assert "1043 values OK" in text and "left out" not in text and "nothing is slow" not in text
+        assert "NCCL_P2P_DISABLE" not in text and "0 slow values" not in text
+
+
+def test_a_pair_that_hangs_over_nvlink_leaves_the_other_pairs_measured() -> None:
+    machine = "simulated:hgx-b200-8+hang@gpu3->gpu5"
+    document = wirespeed.check(machine=machine).document
+    pairs = next(r for r in document.testcases if r.name == "device_to_device_memcpy_read_ce")
+    reasons = {cell.reason for cell in pairs.tables[0].cells if cell.value is None and cell.reason}
+    measured = [cell for cell in pairs.tables[0].cells if cell.value is not None]
+    assert "peer access gpu3 -> gpu5 hangs" in reasons and len(measured) == 8 * 7 - 2
+    reduce = next(r for r in document.testcases if r.name == "all_reduce")
+    assert reduce.status is Status.WAIVED and reduce.reason == "peer access gpu3 -> gpu5 hangs"
+    assert not any(r.status is Status.TIMED_OUT for r in document.testcases)
+
+
+@pytest.mark.parametrize(
+    ("machine", "named", "exports"),
+    [
+        ("hgx-b200-8+hang@gpu3->gpu5", "gpu3 or gpu5", False),
+        ("dgx-a100-8+unseen@gpu1", "gpu1", False),
+        ("dgx-a100-8+unseen", "these GPUs", False),
+        ("rtx5090-4+lost@gpu2", "gpu2", False),
+        ("hgx-h200-2+mechanism=ipc@gpu0-gpu1", "", True),  # a container can separate processes
+        ("pcie-4-switched+unseen", "", True),  # over PCIe, the platform may redirect what is written
+        ("dgx-a100-8+corrupt@gpu3", "", True),
+    ],
+)
+def test_settings_are_no_remedy_of_defective_hardware(
+    capsys: pytest.CaptureFixture[str], machine: str, named: str, exports: bool
+) -> None:
+    _, out = printed(capsys, "p2p", "--machine", f"simulated:{machine}")
+    text = " ".join(out.split())
+    assert ("export NCCL_" in text) is exports
+    assert ("Xid errors of" in text) is bool(named) and (f"reset {named}, or restart" in text) is bool(named)
+
+
+def test_doctor_counts_only_testcases_that_were_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    _, out = printed(capsys, "doctor", "--machine", "simulated:dgx-a100-8+error@gpu3")
+    measured, possible = re.search(r"measured (\d+) of (\d+) testcases", out).groups()  # type: ignore[union-attr]
+    assert int(measured) < int(possible)
+    assert "290 values failed" in out
 
 
 def test_check_measures_the_rest_of_a_machine_whose_data_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:

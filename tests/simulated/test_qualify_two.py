@@ -6,10 +6,22 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.unit.test_benchmarks import benchmark
 from wirespeed.cli.main import main
-from wirespeed.qualification import EndMemory, PartKind, Stage, part_name
+from wirespeed.hardware.facts import Fact, Known
+from wirespeed.judging.path_kinds import remedy_of, unexplained
+from wirespeed.qualification import (
+    EndMemory,
+    PartKind,
+    Qualification,
+    QualifiedNode,
+    RailLimit,
+    SlowPart,
+    Stage,
+    part_name,
+)
 from wirespeed.qualify.cluster_faults import FAULTS
 from wirespeed.results.store import load
 from wirespeed.units import KIB, MIB
@@ -290,3 +302,50 @@ def test_pairs_that_do_not_exist(pair: str, says: str, capsys: pytest.CaptureFix
 def test_no_time_for_messages_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = qualified(SPARKS, capsys, "--within", "20.5s")
     assert code == 3 and "warning: no time was left for messages of all sizes" in out
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "remedy"),
+    [
+        ("gpudirect@node1", "peermem", "modprobe nvidia-peermem"),
+        ("generation=3@node1", "nic-pcie", "reseat the card or riser"),
+        ("mtu=1500@node2", "mtu", "set 9000 at both ends"),
+        ("iommu@node3", "iommu", "boot with iommu=pt"),
+    ],
+)
+def test_a_node_among_four_gets_its_cause_in_every_form(
+    fault: str, cause: str, remedy: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file, html, node = tmp_path / "four.json", tmp_path / "four.html", fault.partition("@")[2]
+    assert main(["qualify", "--machine", f"simulated:dgx-a100-8x4+{fault}", "-o", str(file)]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"likely cause: {node}: " in out and remedy in out and f"exclude: {node} " in out
+    main(["check", "--from", str(file), "--allow-simulated", "--format", "json"])
+    causes = json.loads(capsys.readouterr().out)["runs"][0]["causes"]
+    assert (causes[0]["cause"], causes[0]["host"]) == (cause, node)
+    assert main(["report", str(file), "-o", str(html)]) == 0
+    assert remedy in html.read_text()
+
+
+def test_a_slow_node_without_a_known_cause_has_none(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out = qualified("simulated:dgx-a100-8x4+nic=0.5@node1.3", capsys)
+    assert code == 1 and "cause" not in out and "exclude: node1" in out
+
+
+def test_remedies_over_tcp_name_interfaces_and_no_rdma() -> None:
+    nodes = tuple(QualifiedNode(name, rails=1) for name in "ab")
+    path = SlowPart(PartKind.PATH, (0, 1), 0, value=1e9, expected=12e9, limited=True)
+    limits = tuple(RailLimit(i, -1, ("ens1",), 12e9, least=9e9) for i in range(2))
+    document = load("tests/recorded/two-h200.json")
+    for transport, facts in (
+        ("TCP", ()),
+        ("NCCL over TCP", (Fact(Known.INTERFACE_KIND, "physical", device="ens1"),)),
+    ):
+        found = Qualification(nodes, culprits=(path,), transport=transport, limits=limits)
+        advice = unexplained(replace(document, facts=facts), found)
+        assert "a: ens1; b: ens1" in advice.do and "ethtool ens1" in advice.command
+        assert "ib_write_bw" not in advice.command and "power" not in advice.do
+    assert "rdma" not in remedy_of(SlowPart(PartKind.NIC, (0,), 0), over_tcp=True).command
+    assert "rdma" in remedy_of(SlowPart(PartKind.NIC, (0,), 0), over_tcp=False).command
+    found = Qualification(nodes, culprits=(path,), transport="NCCL over InfiniBand", limits=limits)
+    assert "ib_write_bw" in unexplained(replace(document, facts=()), found).command

@@ -166,7 +166,8 @@ def test_notebooks_show_tables_without_scripts_and_links(results: dict[str, Any]
 
 def test_a_notebook_shows_the_verdict_its_cause_and_the_slow_cells(results: dict[str, Any]) -> None:
     text = Markup(results["document"]._repr_html_()).text
-    assert "FAIL NVLinks are down (gpu3)" in text and "111% of expected 249 GB/s" in text
+    assert "FAIL NVLinks are down (gpu3)" in text
+    assert re.search(r"5\d% of expected 249 GB/s: gpu\d → gpu\d; typical 27\d", text)
     assert results["matrix"]._repr_html_().count('class="w4 bad"') == 14
     assert "✖ fail" in Markup(results["check"]._repr_html_()).text
     assert "nvidia-smi nvlink" in Markup(results["diagnosis"]._repr_html_()).text

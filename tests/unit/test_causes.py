@@ -169,6 +169,29 @@ def test_hosts_that_differ() -> None:
     assert {name for name, *_ in found} == {"node-settings", "peermem"}
 
 
+def of_ways(used: str, *, speeds: dict[str, float], address: str = "192.168.1.1/20") -> list[str]:
+    """What speaks for a wrong interface if two hosts have two of them, and the first sends by one."""
+    facts = [Fact(Known.ROUTE_INTERFACE, used, host="a")]
+    for host, own in (("a", ("192.168.0.1/20", address)), ("b", ("192.168.0.2/20", "10.0.0.2/24"))):
+        for name, at in zip(("eno1", "ens1"), own, strict=True):
+            facts.append(Fact(Known.INTERFACE_ADDRESS, at, device=name, host=host))
+    facts += [Fact(Known.INTERFACE_SPEED, s, "Gbit/s", name, host="a") for name, s in speeds.items()]
+    (cause,) = (c for c in CAUSES if c.name == "nic-route")
+    return [sign.text for sign in cause.signs(EIGHT, Facts(facts))]
+
+
+def test_two_interfaces_in_one_subnet_and_a_faster_one_between_the_same_nodes() -> None:
+    same = "; ens1 (192.168.1.1) is in the same subnet"
+    assert of_ways("eno1", speeds={}) == [f"a sends to b by eno1 (192.168.0.1){same}"]
+    elsewhere = "10.0.0.1/24"
+    faster = of_ways("eno1", speeds={"eno1": 10, "ens1": 100}, address=elsewhere)
+    slow, fast = "eno1 (10 Gbit/s, 192.168.0.1)", "ens1 (100 Gbit/s, 10.0.0.1)"
+    assert faster == [f"a sends to b by {slow}; {fast} reaches it, too"]
+    assert of_ways("eno1", speeds={"eno1": 10, "ens1": 10}, address=elsewhere) == []
+    assert of_ways("eno1", speeds={"eno1": 10, "ens1": 100}, address="10.9.0.1/24") == []
+    assert of_ways("ens1", speeds={"eno1": 10, "ens1": 100}, address=elsewhere) == []
+
+
 @pytest.mark.parametrize(
     ("facts", "text"),
     [
@@ -254,7 +277,7 @@ def test_gpus_that_no_nic_can_access_have_no_gpudirect() -> None:
 
 def test_every_cause_is_tested_and_documented() -> None:
     names = [cause.name for cause in CAUSES]
-    own = {"no-peers", "peermem", "node-settings", "path-mtu"}
+    own = {"no-peers", "peermem", "node-settings", "path-mtu", "nic-route"}
     own |= {"empty-channels", "nic-isolated", "slot", "nic-lanes", "drive-pcie"}  # see test_posted_machines
     own |= {"nic-no-gid", "low-clocks"}
     assert len(set(names)) == len(names) and set(names) == SIGNS.keys() | own

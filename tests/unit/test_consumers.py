@@ -303,3 +303,20 @@ def test_the_page_for_operators_has_all_codes() -> None:
             }  # fmt: skip
             assert CONSUMERS[name].most_bytes == int(most_bytes)
     assert shown == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("faults", "names"),
+    [
+        ("rtx5090-4+iommu+speed@gpu1-numa0=0.1", "numa0 runs at "),
+        ("pcie-4-switched+acs@pcie0+speed@gpu1=0.4", "gpu1 runs at "),
+        ("dgx-a100-8+nccl-settings+pcie-width=8@gpu2", "PCIe link gpu2-pcie1 runs at "),
+        ("dgx-a100-8+pcie-width=8@gpu2", "a PCIe link runs at reduced width"),
+    ],
+)
+def test_the_headline_of_a_failure_is_hardware_and_no_setting(
+    faults: str, names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*CHECK, "--machine", f"simulated:{faults}"]) == 1
+    (line,) = (line for line in capsys.readouterr().out.splitlines() if line.startswith("FAIL  "))
+    assert line.startswith(f"FAIL  {names}")

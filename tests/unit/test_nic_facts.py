@@ -23,7 +23,8 @@ from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.cells_seen import slow_keys
 from wirespeed.judging.diagnosis import _slow
 from wirespeed.judging.judged import Judged
-from wirespeed.qualify.limits import of_rdma, of_tcp
+from wirespeed.qualification import Qualification, QualifiedNode, Round, Stage
+from wirespeed.qualify.limits import below_limits, fastest, of_rdma, of_tcp
 from wirespeed.reports import Style
 from wirespeed.screens import doctor as doctor_screen
 
@@ -400,3 +401,31 @@ def test_ports_that_are_slower_than_those_of_another_node() -> None:
     ]  # fmt: skip
     found = [(sign.host, sign.text) for sign in cause.signs(MACHINE, Facts(facts))]
     assert found == [("b", "200 Gbit/s on b, 400 on a")]
+
+
+def of_ports(rate: float, model: str = "0x1021", count: int = 2) -> Facts:
+    """A node whose NICs of a model have ports of a speed."""
+    facts = []
+    for nic in (f"mlx5_{i}" for i in range(count)):
+        facts += [
+            Fact(Known.PORT_STATE, "ACTIVE", device=nic), Fact(Known.PORT_RATE, rate, "Gbit/s", nic),
+            Fact(Known.PCI_MODEL, model, device=nic), Fact(Known.PORT_LAYER, "InfiniBand", device=nic),
+        ]  # fmt: skip
+    return Facts(facts)
+
+
+def test_a_node_whose_ports_are_all_slow_does_not_define_its_own_limit() -> None:
+    good, slow, other = of_ports(400), of_ports(100), of_ports(100, "0x101d")
+    reached = fastest([(good, ()), (slow, ()), (other, ())])
+    limits = [of_rdma(node, facts, 2, (), reached) for node, facts in enumerate((good, slow, other))]
+    assert [8 * limit.port / 1e9 for (limit,) in limits] == [400, 400, 100]  # another model is no defect
+    paths = Qualification(
+        tuple(QualifiedNode(name, rails=2) for name in "ab"),
+        (Round(Stage.PAIRS, ((0, 1),), ((12e9, 12e9, 12e9, 12e9),), 1.0),),
+        limits=tuple(limit for (limit,) in limits[:2]),
+    )
+    assert [(part.rail, part.expected) for part in below_limits(paths)] == [(0, 50e9), (1, 50e9)]
+    unused = fastest([(of_ports(400, count=1), ()), (of_ports(400), ("mlx5_0",)), (slow, ("mlx5_1",))])
+    assert unused[("", "0x1021", "InfiniBand")] == 400
+    alone = fastest([(slow, ("mlx5_1",))])
+    assert alone == {("", "0x1021", "InfiniBand"): 100}

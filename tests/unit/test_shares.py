@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wirespeed.judging.overview import KeyFigure
+from wirespeed.judging.key_figures import KeyFigure
 from wirespeed.judging.path_kinds import HOST_GPU
 from wirespeed.judging.verdict import Culprit, Judgement, Suspect, SuspectKind, Verdict, of_expected, share
 from wirespeed.measurement import Unit
@@ -35,16 +35,16 @@ def test_what_a_share_is_of(one: Judgement, text: str) -> None:
 
 def test_a_key_figure_says_what_each_of_its_shares_is_of() -> None:
     typical = judged(46e9, Verdict.PASS, 50e9, 60e9)
-    figure = KeyFigure(HOST_GPU, Verdict.FAIL, typical, judged(20e9, Verdict.FAIL, 50e9, 60e9))
-    assert extent(figure) == "92% of expected 50.0 GB/s, lowest 40% of expected"
-    above = KeyFigure(HOST_GPU, Verdict.FAIL, typical, judged(90e9, Verdict.IMPLAUSIBLE, 50e9, 60e9))
-    assert extent(above) == "92% of expected 50.0 GB/s, highest 150% of limit"
-    unknown = KeyFigure(HOST_GPU, Verdict.UNKNOWN, judged(46e9, Verdict.UNKNOWN, None, None))
+    figure = KeyFigure(HOST_GPU, Verdict.FAIL, typical, typical, judged(20e9, Verdict.FAIL, 50e9, 60e9))
+    assert extent(figure) == "40% of expected 50.0 GB/s: host → gpu0; typical 46.0"
+    above = KeyFigure(HOST_GPU, Verdict.FAIL, typical, typical, judged(90e9, Verdict.IMPLAUSIBLE, 50e9, 60e9))
+    assert extent(above) == "150% of limit 60.0 GB/s: host → gpu0; typical 46.0"
+    unknown = KeyFigure(HOST_GPU, Verdict.UNKNOWN, *[judged(46e9, Verdict.UNKNOWN, None, None)] * 2)
     assert extent(unknown) == "no limit known"
 
 
-def test_a_slow_place_has_the_share_of_its_failing_values() -> None:
+def test_a_slow_place_has_the_lowest_share_of_its_failing_values() -> None:
     """Not that of its peers, which may be faster than expected: the figures would contradict it."""
     slow = Culprit((Suspect(SuspectKind.GPU, ("gpu3",)),), 0.5, (4, 7, 9))
-    assert of_expected(slow, {4: 0.56, 7: 0.54, 2: 0.1}).share == "55% of expected"
+    assert of_expected(slow, {4: 0.56, 7: 0.54, 2: 0.1}).share == "54% of expected"
     assert of_expected(slow, {2: 0.1}).share == "50% of what its peers reach"

@@ -24,8 +24,9 @@ from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
 from ..hardware.facts import Fact
 from ..hardware.network import Network
 from ..measurement import Measurement
-from ..model import Engine
+from ..model import Collective, Engine, Transfer
 from ..options import RunOptions
+from ..peer_access import Pair
 from ..run_errors import SIGNALLED, RunInterrupted, Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
@@ -66,6 +67,7 @@ class Session:
         following: Returns the testcases to measure next, for the Document of all that were measured; the run
             ends when there are none. None: the run ends after ``testcases``.
         gather: Returns what the other hosts of a job observed, for what this one did; None in one process.
+        hanging: Pairs of GPUs between which nothing is measured, because their peer access hangs.
     """
 
     begun: Document
@@ -78,6 +80,7 @@ class Session:
     limit: TimeLimit | None = None
     following: Callable[[Document], Iterable[Testcase]] | None = None
     gather: Callable[[Observed], Observed] | None = None
+    hanging: frozenset[Pair] = frozenset()
 
     def __post_init__(self) -> None:
         self.machine, self._document = self.begun.machine, self.begun
@@ -323,13 +326,19 @@ class Session:
     ) -> tuple[list[tuple[Backend, Measurement]], list[tuple[Measurement, str]]]:
         """Assign each Measurement to the first backend that runs it; return the others with the reason."""
         jobs, refused = [], []
-        for measurement in measurements:
-            backend, reason = assigned(self.backends, measurement)
-            if backend:
-                jobs.append((backend, measurement))
+        for part in itertools.chain(*map(self._parts, measurements)):
+            pair = next((pair for pair in sorted(self.hanging) if _joins(part, pair)), None)
+            backend, reason = assigned(self.backends, part)
+            if backend and not pair:
+                jobs.append((backend, part))
             else:
-                refused.append((measurement, reason))
+                refused.append((part, f"peer access {' -> '.join(pair)} hangs" if pair else reason))
         return jobs, refused
+
+    def _parts(self, measurement: Measurement) -> tuple[Measurement, ...]:
+        """A Measurement, or what it consists of if only a part of it would hang."""
+        hangs = measurement.independent and any(_joins(measurement, pair) for pair in self.hanging)
+        return measurement.separate() if hangs else (measurement,)
 
     def _watch(self, run: TestcaseRun, number: int) -> str:
         """Run the worker for a round; return why the run cannot continue (empty if it can)."""
@@ -403,6 +412,18 @@ class Session:
             for listener in self.listeners:
                 listener.measured(run.case, cells, self._so_far)
         return True
+
+
+def _joins(measurement: Measurement, pair: Pair) -> bool:
+    """Whether a Measurement moves data between two GPUs: in either direction, or by a collective."""
+    for work in measurement.works:
+        if isinstance(work, Transfer):
+            groups = [{work.source.device, end.device} for end in work.ends[1:]]
+        else:
+            groups = [{member.device for member in work.members}] if isinstance(work, Collective) else []
+        if any(group.issuperset(pair) for group in groups):
+            return True
+    return False
 
 
 def _completed(call: Callable[[], T]) -> tuple[T, bool]:

@@ -147,6 +147,8 @@ class Known(StrEnum):
     INTERFACE_LOST = "lost links of the network interface during the run"
     PATH_MTU = "MTU of the path to the other node"  #: the largest packet that arrives
     ROUTE_MTU = "MTU of the route to the other node"  #: as far as the kernel knows
+    ROUTE_INTERFACE = "network interface of the route to the other node"
+    INTERFACE_ADDRESS = "address of the network interface"  #: IPv4, with the length of its prefix
     # Of a GPU on the PCI bus, by its address; it also has a NUMA node and a PCIe switch. Of a slot.
     PCI_DRIVER = "driver of the PCI device"
     PCI_MODEL = "ID of the PCI device"

@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from ipaddress import IPv4Interface
 from itertools import permutations
 
 from ..document import Document, TestcaseResult, courses
@@ -449,6 +450,35 @@ def detour(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for device in facts.devices():
         if (kind := facts.text(Known.INTERFACE_KIND, device)) in _SOFTWARE:
             yield Sign("", f"{device} is of kind {kind}")
+
+
+def _address(facts: Facts, interface: str) -> IPv4Interface | None:
+    """The address of a network interface; None if it is unknown."""
+    try:
+        return IPv4Interface(facts.text(Known.INTERFACE_ADDRESS, interface))
+    except ValueError:
+        return None
+
+
+def ways(facts: Facts) -> Iterator[Sign]:
+    """Yield the hosts that send to the other one by one of two interfaces in a subnet, or by a slower one."""
+    hosts = [of_host for of_host in facts.of_each_host if list(of_host)]
+    for here, there in permutations(hosts, 2) if len(hosts) == 2 else ():
+        own = {name: at for name in here.devices() if (at := _address(here, name)) and not at.is_loopback}
+        used = here.text(Known.ROUTE_INTERFACE)
+        if not (mine := own.pop(used, None)):
+            continue
+        theirs = [at.network for name in there.devices() if (at := _address(there, name))]
+        speed = here.number(Known.INTERFACE_SPEED, used)
+        for name, at in own.items():
+            faster = here.number(Known.INTERFACE_SPEED, name) or 0.0
+            is_alike = at.network == mine.network
+            if is_alike or (speed and faster > speed and at.network in theirs):
+                how = f"{speed:g} Gbit/s, " if speed else ""
+                text = f"{here.host} sends to {there.host} by {used} ({how}{mine.ip})"
+                rate = f"{faster:g} Gbit/s, " if faster else ""
+                where = "is in the same subnet" if is_alike else "reaches it, too"
+                yield Sign("", f"{text}; {name} ({rate}{at.ip}) {where}", host=here.host)
 
 
 #: Facts that should be the same on all hosts of a job.

@@ -531,6 +531,10 @@ CAUSES = (
     Cause("nic-detour", "a bridge or VPN carries data between nodes", _CONDITION, _NETWORK,
           nic_evidence.detour, "ip -d link; ip route get ADDRESS",
           "use the address of the fast interface: MASTER_ADDR, NCCL_SOCKET_IFNAME", setting=True),
+    Cause("nic-route", "nodes have several interfaces to each other, and may use a slow one", _CONDITION,
+          _NETWORK, _nothing, "ip route get ADDRESS; ip -br address",
+          "give each interface a subnet of its own, and use the address of the fast one on all nodes: "
+          "MASTER_ADDR, NCCL_SOCKET_IFNAME", setting=True, between=nic_evidence.ways),
     Cause("nic-numa", "a NIC is far from the GPUs", _NOTE, _NETWORK, _far,
           "cat /sys/class/infiniband/*/device/numa_node; nvidia-smi topo -m",
           "use the slot next to the GPUs; if the node is unknown, check the BIOS (ACPI proximity domains)"),

@@ -14,7 +14,7 @@ from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
-from ..qualification import OF_SEVERAL
+from ..qualification import BY_NETWORK, OF_SEVERAL
 from ..results.cells import Key, placed
 from ..terminal import Tabular, brief
 from ..testcases import Testcase
@@ -413,17 +413,17 @@ def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
 
 
 def _slow_paths(document: Document) -> list[_Slow]:
-    """Return the slow paths between nodes, which causes of the network at either end may explain."""
+    """Return slow paths between nodes and slow nodes, which causes of the network at an end may explain."""
     found = document.qualification
     names = [node.name for node in found.nodes] if found else []
     return [
         _Slow(
-            Key(str(part.kind), f"rail {part.rail}", names[part.nodes[0]], names[part.nodes[1]]),
+            Key(str(part.kind), f"rail {part.rail}", names[part.nodes[0]], names[part.nodes[-1]]),
             frozenset((LinkKind.NETWORK, names[node], "") for node in part.nodes),
             True,
         )
         for part in (found.culprits if found else ())
-        if part.kind in OF_SEVERAL
+        if part.kind in (*OF_SEVERAL, *BY_NETWORK)
     ]
 
 

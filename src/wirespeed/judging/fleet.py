@@ -22,7 +22,8 @@ from ..terminal import one_line
 from .diagnosis import Finding
 from .judge import Check
 from .judged import Judged
-from .overview import KeyFigure, Overview
+from .key_figures import KeyFigure
+from .overview import Overview
 from .verdict import Suspect, Verdict, any_of, worst
 
 #: Verdicts on runs in words, the worst first.
@@ -54,7 +55,8 @@ class FleetFigure:
         title: What the values are.
         testcases: Testcases that measured them; only values of the same testcases are compared.
         typical, lowest: Median and smallest value, in B/s.
-        bad: Number of values of this kind of path that are worse than expected.
+        bad: Number of values of this kind of path that are worse than expected, or failed.
+        worst: The value that stands for the kind of path, in B/s; None if a path failed.
     """
 
     title: str
@@ -62,6 +64,7 @@ class FleetFigure:
     typical: float
     lowest: float
     bad: int = 0
+    worst: float | None = None
 
 
 @dataclass(frozen=True)
@@ -192,7 +195,12 @@ def node_summary(judged: Judged) -> FleetNode:
         _short(view.extent),
         tuple(
             FleetFigure(
-                _short(figure.title), figure.testcases, figure.typical.value or 0.0, figure.lowest, figure.bad
+                _short(figure.title),
+                figure.testcases,
+                figure.typical.value or 0.0,
+                figure.slowest.value or 0.0,
+                figure.bad + len(figure.failed),
+                None if figure.failed else figure.lead.value,
             )
             for figure in view.figures
         ),

@@ -148,7 +148,7 @@ def without_gid(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def slower_ports(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """The active ports that are slower than others of the same model and link layer."""
-    for ports in grouped((_sibling(facts, port), port) for port in _active(facts)).values():
+    for ports in grouped((sibling(facts, port), port) for port in _active(facts)).values():
         rates = {port: rate for port in ports if (rate := facts.number(Known.PORT_RATE, port))}
         most = max(rates.values(), default=0.0)
         for rate, slower in grouped((rate, port) for port, rate in rates.items() if rate < most).items():
@@ -176,7 +176,7 @@ def broken_bonds(machine: Machine, facts: Facts) -> Iterator[Sign]:
             yield Sign("", f"{device}: {', '.join(lost)} without a link")
 
 
-def _sibling(facts: Facts, port: str) -> tuple[str, ...]:
+def sibling(facts: Facts, port: str) -> tuple[str, ...]:
     """Equal for ports of the same model and link layer."""
     nic = port.partition(":")[0]
     names = (Known.NIC_DRIVER, Known.PCI_MODEL)

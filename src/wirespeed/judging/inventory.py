@@ -63,9 +63,10 @@ _EVEN_GPUS, _EVEN_HALF = 4, 4
 _NAMED = 4
 
 _NOTHING = Advice()
+#: Command that shows errors of GPUs in the kernel log.
+XID = "sudo dmesg | grep -i -e NVRM -e Xid"
 _SEEN = Advice(
-    "look for errors of the GPU in the kernel log; restart the node, then reseat or replace the GPU",
-    "sudo dmesg | grep -i -e NVRM -e Xid",
+    "look for errors of the GPU in the kernel log; restart the node, then reseat or replace the GPU", XID
 )
 _DRIVER = Advice("install the NVIDIA driver, or load it", "sudo modprobe nvidia")
 _OTHERS = Advice("measure them with the tools of their vendor; for AMD: TransferBench, rocm-bandwidth-test")
@@ -175,8 +176,10 @@ def missing(
     absences += _apart(document)
     if not any(known and InventoryPart.NVLINKS in known.numbers for known in (expected, baseline)):
         absences += (absent for host in hosts for absent in _fewer_links(host, document))
+    hanging = {end for pair in (document.peers.hanging if document.peers else ()) for end in pair}
     for names, text in odd_devices(document, facts_of(document)):
-        absences.append(Missing(InventoryPart.GPUS, Verdict.WARN, text, names, advice=_ODD))
+        if not hanging.issuperset(names):  # between them, nothing was measured
+            absences.append(Missing(InventoryPart.GPUS, Verdict.WARN, text, names, advice=_ODD))
     return tuple(sorted(absences, key=lambda absent: absent.verdict.rank))
 
 
@@ -363,7 +366,7 @@ def _without_driver(usable: Iterable[str], facts: Facts, why: str) -> Missing:
 def _left_out(host: Possession, document: Document) -> Iterator[Missing]:
     """Yield that options, variables or MIG left out GPUs that the driver shows."""
     machine = document.machine
-    if host.facts.host or machine.ranks:
+    if host.facts.host or machine.ranks or (document.peers and document.peers.unusable):
         return
     used = {gpu.bus_id[-len("0000:00:00") :] + ".0" for gpu in machine.gpus}
     if others := [address for address in host.gpus if address not in used]:

@@ -216,7 +216,7 @@ def judge(
     culprits += slow_pairs(slower, cells, machine)
     warned = {judgement.key for judgement in judged if judgement.why == _BELOW_NEIGHBOUR}
     judged += _failures(document)
-    judged.sort(key=lambda j: (j.verdict.rank, j.margin, j.key))
+    judged.sort(key=lambda j: (j.verdict.rank, j.severity, j.key))
     of_testcase = grouped((judgement.key.testcase, judgement.verdict) for judgement in judged)
     wrong = wrong_data(cells, machine)
     return Check(

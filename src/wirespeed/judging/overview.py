@@ -9,67 +9,24 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from ..document import Document, Status, TestcaseResult
+from ..document import Document, Status
 from ..hardware.topology import UNKNOWN_GPU, LinkKind
-from ..measurement import Unit
 from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
-from ..units import format_size, many
+from ..units import many
 from . import verdict as advised
 from .cause import Weight
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .error_advice import of_error
 from .inventory import Missing
 from .judge import Check
+from .key_figures import KeyFigure, failures, fraction, key_figures
 from .localise import WrongData
-from .omissions import CACHED, is_verified, unmeasured
-from .path_kinds import (
-    COLLECTIVES,
-    GPU_GPU,
-    HOST_MEMORY,
-    PathKind,
-    first_words,
-    path_kind,
-    path_kinds,
-    skipped,
-)  # fmt: skip
+from .omissions import is_verified, unmeasured
+from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, first_words, path_kind, skipped
 from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
-from .verdict import BELOW_PEERS, Advice, Judgement, Verdict, advice_at, share, worst
-
-
-@dataclass(frozen=True)
-class KeyFigure:
-    """The typical rate of a kind of path.
-
-    Attributes:
-        kind: The kind.
-        verdict: The worst verdict of all its values, and fail if wrong data arrived or a testcase failed;
-            values that cannot be judged or measured count only if there are no others.
-        typical: The median value, with its limit and expected range; of curves over sizes, that of the
-            largest size.
-        worst: Of the bad values, that with the smallest share of what is expected; of those above their
-            limit, that with the largest share of it.
-        bad: Number of values that are below what is expected, or above their limit.
-        lowest: Smallest of the values that ``typical`` is the median of.
-        testcases: Testcases of these values, sorted.
-        size: Size of the buffers in bytes, if there are values of several; else 0.
-    """
-
-    kind: PathKind
-    verdict: Verdict
-    typical: Judgement
-    worst: Judgement | None = None
-    bad: int = 0
-    lowest: float = 0.0
-    testcases: tuple[str, ...] = ()
-    size: int = 0
-
-    @property
-    def title(self) -> str:
-        """The name of a collective or of the kind of path; with the size if there are several."""
-        name = self.typical.key.testcase.replace("_", "-") if self.kind == COLLECTIVES else self.kind.title
-        return f"{name} {format_size(self.size)}" if self.size else name
+from .verdict import BELOW_PEERS, Advice, Judgement, Verdict, advice_at
 
 
 @dataclass(frozen=True)
@@ -153,15 +110,21 @@ class _Summary:
         """Return the cause that explains most, and whether it is what the reader needs first.
 
         Without slow values, a defect counts if nothing else is wrong. Missing devices and wrong data are
-        surer than any cause, and culprits than one that is not likely.
+        surer than any cause, and culprits than one that is not likely. A run that fails is one whose hardware
+        is slow or broken: settings are no headline of it.
         """
         check, findings = self.check, self.diagnosis.findings
         named = next((finding for finding in findings if finding.cells), None)
         is_wrong = check.wrong or failures(self.document) or any(compared.failed for compared in check.gates)
         if named is None and check.defects and not is_wrong and not not_as_expected(check.judgements):
             named = next((finding for finding in findings if finding.weight is Weight.DEFECT), None)
+        if named is not None and named.cause.setting and check.verdict is Verdict.FAIL:
+            others = (finding for finding in findings if finding.cells and not finding.cause.setting)
+            named = next((f for f in others if f.likely or f.weight is Weight.DEFECT), named)
         if named is None or check.wrong or self.absent:
             return named, False
+        if named.cause.setting and check.verdict is Verdict.FAIL:
+            return named, False  # what fails is slower than settings explain
         return named, named.likely or not (check.culprits or check.dips)
 
     def _problem(self) -> tuple[str, Advice] | None:
@@ -190,10 +153,13 @@ class _Summary:
             return f"{check.dips[0]}{others}", advised.DIP
         faster = [judgement for judgement in check.judgements if judgement.faster_than is not None]
         if bad := self.counts[Verdict.FAIL] + self.counts[Verdict.WARN] - len(faster):
-            why, advice = self._in_use() or ("no cause is known", advised.NO_CAUSE)
+            unknown = "no cause is known", advised.NO_CAUSE
+            if self.named is not None and self.named.cells:
+                unknown = f"{self.named.cause.title}, which does not explain all", advised.NO_CAUSE
+            why, advice = self._in_use() or unknown
             return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
         if faster:
-            be, most = "is" if len(faster) == 1 else "are", max(map(_fraction, faster))
+            be, most = "is" if len(faster) == 1 else "are", max(map(fraction, faster))
             of_network = any(judgement.faster_than is LinkKind.NETWORK for judgement in faster)
             text = f"{many(len(faster), 'value')} {be} faster than the assumed machine"
             advice = advised.FASTER_NETWORK if of_network else advised.FASTER
@@ -362,75 +328,6 @@ def users(document: Document) -> dict[str, tuple[str, list[str]]]:
         device: (Counter(how for how, _ in uses).most_common(1)[0][0], [name for _, name in uses])
         for device, uses in by_device.items()
     }
-
-
-def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
-    """Return a key figure for each kind of path that has a rate."""
-    collectives = {result.name for result in document.testcases if result.collective}
-    wrong = {
-        (result.name, table.rows.labels[cell.row], table.columns.labels[cell.column])
-        for result in document.testcases for table in result.tables for cell in table.cells if cell.is_wrong
-    }  # fmt: skip
-    by_kind = grouped(
-        (path_kind(judgement.key.testcase, collective=judgement.key.testcase in collectives), judgement)
-        for judgement in check.judgements if judgement.value is not None and judgement.key.column
-        and (judgement.key.testcase, judgement.key.row, judgement.key.column) not in wrong
-    )  # fmt: skip
-    cache = document.machine.last_cache_bytes()
-    figures = (_key_figure(kind, by_kind.get(kind, []), cache) for kind in path_kinds() if kind.key_figures)
-    failed = () if check.stale else failures(document)
-    unseen = {lost.kind: lost.verdict for lost in check.uncovered}
-    broken = {path_kind(result.name, collective=result.name in collectives) for result in failed}
-    return tuple(
-        replace(figure, verdict=Verdict.FAIL)
-        if figure.kind in broken
-        else replace(figure, verdict=unseen[figure.kind])
-        if figure.kind in unseen and not figure.verdict.is_bad and not check.stale
-        else figure
-        for figure in figures
-        if figure is not None
-    )
-
-
-def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -> KeyFigure | None:
-    """Return the key figure of a kind of path; None if it has no rate.
-
-    Rates of buffers that a cache may keep, such as the ``cache`` of the CPUs, in bytes, are not those of a
-    memory.
-    """
-    rates = [j for j in judgements if j.unit is Unit.RATE and j.why != CACHED]
-    of_path = [j for j in rates if kind != HOST_MEMORY or not 0 < j.key.bytes < cache]
-    if not of_path and not any(judgement.verdict.is_bad for judgement in rates):
-        return None
-    groups = (
-        [j for j in of_path if j.key.testcase in names and j.key.table in ("", "busbw")]
-        for names in kind.key_figures
-    )
-    chosen = next(filter(None, groups), of_path or rates)
-    # Small messages and devices in use have no range, and are not typical.
-    ranged = [judgement for judgement in chosen if judgement.least]
-    is_curve = len({judgement.key.bytes for judgement in chosen}) > 1
-    largest = max(judgement.key.bytes for judgement in ranged or chosen) if is_curve else 0
-    chosen = [judgement for judgement in ranged or chosen if judgement.key.bytes >= largest]
-    chosen.sort(key=lambda judgement: judgement.value or 0.0)
-    typical = chosen[len(chosen) // 2]
-    bad = [judgement for judgement in rates if judgement.verdict.is_bad]
-    verdict = worst(judgement.verdict for judgement in rates)
-    above = [judgement for judgement in bad if judgement.is_above]
-    extreme = max(above, key=_fraction) if above else min(bad, key=_fraction, default=None)
-    lowest, names = chosen[0].value or 0.0, tuple(sorted({judgement.key.testcase for judgement in chosen}))
-    return KeyFigure(kind, verdict, typical, extreme, len(bad), lowest, names, largest)
-
-
-def _fraction(judgement: Judgement) -> float:
-    """Return the fraction of a share; 0 if there is none."""
-    ratio = share(judgement)
-    return ratio.fraction if ratio else 0.0
-
-
-def failures(document: Document) -> list[TestcaseResult]:
-    """The testcases that failed; not those that the user interrupted."""
-    return [result for result in document.testcases if result.status.is_failure]
 
 
 #: How to give the capacity; ``{}``: of what, the saved run of a log, and number of channels.

@@ -13,10 +13,11 @@ from functools import cache, lru_cache
 
 from ..document import Document, Status
 from ..hardware.devices import GPU, NUMA, DeviceKind, added
+from ..hardware.facts import Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import Machine
 from ..measurement import Unit
-from ..qualification import OF_NODE, PartKind, Qualification, SlowPart, part_name
+from ..qualification import OF_NODE, TCP, PartKind, Qualification, SlowPart, part_name
 from ..results.cells import Key, Placed
 from ..statistics import grouped
 from .verdict import AT, Advice, Judgement, SuspectKind, Verdict, worst
@@ -232,6 +233,12 @@ UNEXPLAINED = Advice(
     "supplies",
     "ib_write_bw -q 8",
 )
+#: The same over TCP; ``{interface}``: network interface of a node.
+_OVER_TCP = Advice(
+    "measure between these addresses without wirespeed (iperf3); compare the routes, and speed and errors of "
+    "the interfaces {interfaces} and of their switch ports",
+    "ip route get ADDRESS; ethtool {interface}; ip -s link show {interface}",
+)
 #: Most slow parts, and most nodes, that a sentence names.
 _NAMED = 3
 
@@ -273,12 +280,14 @@ def first_words(document: Document, qualification: Qualification) -> tuple[str, 
         ]  # fmt: skip
     elif not said:
         said = [", but ".join(("no node, NIC, cable or switch is slow", *qualification.doubts))]
-    return "; ".join(said), qualification.usable, _advice(qualification)
+    return "; ".join(said), qualification.usable, _advice(document, qualification)
 
 
+#: Commands that show the errors of RDMA devices, and of network interfaces.
+_RDMA, _INTERFACES = "rdma statistic", "ip -s link"
 #: Kind of a slow part -> what to do with it, and the command that shows it on its node; ``{rail}``: index.
 _REMEDIES = {
-    PartKind.NODE: Advice("check the NICs, firmware and CPU load of the node", "rdma statistic"),
+    PartKind.NODE: Advice("check the NICs, firmware and CPU load of the node", _RDMA),
     PartKind.GPU: Advice(
         "check clocks, ECC and throttle reasons of the GPU",
         "nvidia-smi -q -i {rail} -d CLOCK,ECC,PERFORMANCE",
@@ -288,9 +297,9 @@ _REMEDIES = {
         "nvidia-smi -i {rail} --query-gpu=pcie.link.gen.current,pcie.link.width.current --format=csv",
     ),
     PartKind.MEMORY: AT[SuspectKind.HOST_MEMORY],
-    PartKind.NIC: AT[SuspectKind.NETWORK],
-    PartKind.CABLE: Advice("reseat or replace the cable; check both of its ports", "rdma statistic"),
-    PartKind.LOSSY: Advice("reseat or replace the cable; check the counters of its ports", "ip -s link"),
+    PartKind.NIC: Advice("check cable, switch port and error counters of the NIC", _RDMA),
+    PartKind.CABLE: Advice("reseat or replace the cable; check both of its ports", _RDMA),
+    PartKind.LOSSY: Advice("reseat or replace the cable; check the counters of its ports", _INTERFACES),
     PartKind.LEAF: Advice("check the switch: its temperature, and the errors of its ports"),
     PartKind.TRUNK: Advice("check the uplinks of the switch: how many are up, and their errors"),
     PartKind.SPINE: Advice("check the spine switches, and how routes spread over them"),
@@ -300,17 +309,33 @@ _REMEDIES = {
 }
 
 
-def remedy_of(culprit: SlowPart) -> Advice:
+def is_over_tcp(document: Document, qualification: Qualification) -> bool:
+    """Whether network interfaces carried the bytes between nodes, also for a library."""
+    return qualification.transport == TCP or any(f.name == Known.INTERFACE_KIND for f in document.facts)
+
+
+def remedy_of(culprit: SlowPart, *, over_tcp: bool) -> Advice:
     """What to do with a slow part, and a command for its node that shows it; empty for switches and paths."""
     advice = _REMEDIES[culprit.kind]
+    if over_tcp and advice.command == _RDMA:
+        return Advice(advice.do, _INTERFACES)
     return Advice(advice.do, advice.command.format(rail=culprit.rail))
 
 
-def unexplained(qualification: Qualification) -> Advice:
+def unexplained(document: Document, qualification: Qualification) -> Advice:
     """What to do if no fact of two nodes explains their slow rails: all of them, or some of several."""
     slow = {culprit.rail for culprit in qualification.culprits if culprit.limited}
     every = -1 in slow or len(slow) >= qualification.nodes[0].rails
-    return UNEXPLAINED if every else AT[SuspectKind.NETWORK]
+    if is_over_tcp(document, qualification):
+        used = [f"{qualification.nodes[limit.node].name}: {', '.join(limit.devices)}"
+                for limit in qualification.limits if limit.devices]  # fmt: skip
+        first = next((limit.devices[0] for limit in qualification.limits if limit.devices), "INTERFACE")
+        listed = f"({'; '.join(used[:_NAMED])})" if used else "of both nodes"
+        do, command = (
+            text.format(interfaces=listed, interface=first) for text in (_OVER_TCP.do, _OVER_TCP.command)
+        )
+        return Advice(do, command)
+    return UNEXPLAINED if every else _REMEDIES[PartKind.NIC]
 
 
 def next_run(document: Document, qualification: Qualification) -> str:
@@ -320,16 +345,16 @@ def next_run(document: Document, qualification: Qualification) -> str:
     return f"wirespeed qualify{machine} --seed {qualification.seed + 1}"
 
 
-def _advice(qualification: Qualification) -> Advice:
+def _advice(document: Document, qualification: Qualification) -> Advice:
     out = list(qualification.excluded)
     if out:
         return Advice(f"leave out {_listed(out[:_NAMED], len(out))}")
     if any(culprit.kind is PartKind.LOSSY for culprit in qualification.culprits):
-        return Advice("check these cables and the counters of their ports", "ip -s link")
+        return Advice("check these cables and the counters of their ports", _INTERFACES)
     if any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits):
         return _REMEDIES[PartKind.ALIKE]
     if any(culprit.limited for culprit in qualification.culprits):
-        return unexplained(qualification)
+        return unexplained(document, qualification)
     if qualification.in_doubt:
         return Advice("measure these nodes with a third one, which shows which end of the path is slow")
     if any(culprit.kind not in OF_NODE for culprit in qualification.culprits):

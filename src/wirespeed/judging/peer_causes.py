@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -32,10 +32,12 @@ from ..results.baseline import InventoryPart
 from ..units import GB, format_time
 from .cause import Cause, Evidence, Sign, Weight, facts_of
 from .causes import CAUSES
-from .inventory import Missing, missing
+from .inventory import XID, Missing, missing
 from .localise import WrongData
 from .verdict import Advice, Judgement, Verdict, at_device
 
+#: Maximum number of GPUs that are named as defective: those of a pair.
+_ENDS = 2
 _V = PeerVerdict
 _BROKEN = frozenset({_V.HANGS, _V.WRONG, _V.FAILS})
 _ANY = _BROKEN | {_V.SLOW}
@@ -230,6 +232,7 @@ class PeerFindings:
         settings: Environment variables with which programs compute right now: name -> value.
         group: The GPUs that work among each other, if some do not; their indices.
         options: Options that vLLM and SGLang need besides: their own collectives do not read variables.
+        defective: GPUs that are likely defective: unusable, or they hang or fail over NVLink without a cause.
         unread: Facts that would decide and cannot be read, with the reason.
         absent: GPUs that are missing, or have fewer peers than others.
         groups: Groups of GPUs, by index, if one has more peers than it can access at once; else none.
@@ -242,6 +245,7 @@ class PeerFindings:
     settings: dict[str, str]
     group: tuple[int, ...]
     options: tuple[str, ...]
+    defective: tuple[str, ...]
     unread: tuple[str, ...]
     absent: tuple[Missing, ...] = ()
     groups: tuple[tuple[int, ...], ...] = ()
@@ -261,8 +265,13 @@ class PeerFindings:
         """What to do now, and what then."""
         steps = self.exports
         steps += [finding.repair[0] for finding in self.causes[:1]]
-        steps += [absent.advice.do for absent in self.absent[:1] if not self.causes]
+        steps += [absent.advice.do for absent in self.absent[:1] if not (self.causes or self.defective)]
         steps += [f"let each program use at most {MOST_PEERS + 1} GPUs"] if self.groups else []
+        if self.defective:
+            gpus = " or ".join(self.defective[:_ENDS]) if len(self.defective) <= _ENDS else "these GPUs"
+            steps.append(f"look for Xid errors of {gpus} in the kernel log")
+            steps[-1] += f"; reset {gpus}, or restart the node; replace what fails again"
+            return Advice("; then: ".join(steps), XID)
         return Advice("; then: ".join(steps) or "try again after a restart of the machine", "wirespeed p2p")
 
     @property
@@ -319,6 +328,7 @@ def find_peers(document: Document) -> PeerFindings | None:
     if access is None:
         return None
     facts, machine, bad = facts_of(document), document.machine, access.bad()
+    causes = tuple(_causes(machine, facts, access)) if bad else ()
     broken = [pair for pair, verdict in bad.items() if verdict.is_broken]
     group = tuple(
         machine.gpus[i].index for i, gpu in enumerate(machine.gpus) if gpu.name in access.working_group()
@@ -328,10 +338,11 @@ def find_peers(document: Document) -> PeerFindings | None:
         access,
         _verdict(access, absent := missing(document), is_crowded=bool(groups)),
         bad,
-        tuple(_causes(machine, facts, access)) if bad else (),
-        _settings(machine, access),
+        causes,
+        _settings(machine, access, _of_links(machine, access) if not causes else ()),
         group if bad and len(group) < len(machine.gpus) else (),
         ("--disable-custom-all-reduce",) if broken else (),
+        _defective(machine, access, is_explained=bool(causes)),
         _unread(machine, facts) if bad else (),
         tuple(lost for lost in absent if lost.verdict.is_bad and lost.part is InventoryPart.GPUS),
         groups,
@@ -369,7 +380,9 @@ def _verdict(access: PeerAccess, absent: Iterable[Missing], *, is_crowded: bool)
 
 def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFinding]:
     """The causes that explain bad pairs and that facts speak for, the likeliest first."""
-    verdicts, bad = access.verdicts, access.bad()
+    verdicts, bad = access.verdicts, _of_paths(access)
+    if not bad:
+        return []
     good = [pair for pair, verdict in verdicts.items() if verdict is PeerVerdict.WORKS]
     found: dict[str, PeerFinding] = {}
     network = Network(machine)
@@ -397,6 +410,13 @@ def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFind
             at_device(known.cause.confirm, machine, *places),
         )
     return sorted(found.values(), key=lambda finding: -finding.score)
+
+
+def _of_paths(access: PeerAccess) -> dict[Pair, PeerVerdict]:
+    """The bad pairs whose path may be the cause: not those of which one GPU cannot be used any more."""
+    return {
+        pair: verdict for pair, verdict in access.bad().items() if len(access.unusable.keys() & {*pair}) != 1
+    }
 
 
 def _concerns(sign: Sign, pairs: Iterable[Pair]) -> bool:
@@ -456,11 +476,36 @@ def _level(network: Network, pair: Pair) -> int:
     return 3 if any(link.destination in nodes for link in links) else 1 if len(links) <= 2 else 2
 
 
-def _settings(machine: Machine, access: PeerAccess) -> dict[str, str]:
-    """The variables with which NCCL does not use what is broken, or slower than the host."""
+def _of_links(machine: Machine, access: PeerAccess) -> list[Pair]:
+    """The pairs that NVLink joins and that hang or fail within one process: their hardware is broken."""
+    network = Network(machine)
+    return [
+        pair
+        for pair, verdict in access.bad().items()
+        if verdict in (_V.HANGS, _V.FAILS)
+        and _level(network, pair) == 0
+        and not {a.mechanism for a in access.pairs[pair] if a.verdict is verdict} <= _BETWEEN
+    ]
+
+
+def _defective(machine: Machine, access: PeerAccess, *, is_explained: bool) -> tuple[str, ...]:
+    """The GPUs that are likely defective; of broken pairs without a cause, the GPU that all have, if any."""
+    broken = [] if access.unusable or is_explained else _of_links(machine, access)
+    common = [gpu for gpu in access.gpus if broken and all(gpu in pair for pair in broken)]
+    ends = [gpu for gpu in access.gpus if any(gpu in pair for pair in broken)]
+    return (*access.unusable, *(common or ends))
+
+
+def _settings(machine: Machine, access: PeerAccess, defective: Collection[Pair]) -> dict[str, str]:
+    """The variables with which NCCL does not use what is broken, or slower than the host.
+
+    They help against neither a GPU that cannot be used nor broken hardware of NVLinks.
+    """
     avoid = []
-    for pair, verdict in access.bad().items():
+    for pair, verdict in _of_paths(access).items():
         bad = {a.mechanism for a in access.pairs[pair] if a.verdict is verdict}
+        if pair in defective:
+            continue
         if bad == {PeerMechanism.ATOMICS}:  # which NCCL does not use
             continue
         if verdict.is_broken or _is_slower_than_host(access, pair):
@@ -513,7 +558,8 @@ def problems(document: Document, wrong: Iterable[WrongData]) -> list[Missing]:
     measured = {path[:2] for found in wrong if set(found.testcases) != {PEER_ACCESS} for path in found.paths}
     if set(findings.bad.values()) == {PeerVerdict.WRONG} and findings.bad.keys() <= measured:
         return []
-    where = tuple(dict.fromkeys(end for pair in findings.bad for end in pair))
+    ends = (end for pair in findings.bad for end in pair)
+    where = findings.defective or tuple(dict.fromkeys(ends))
     cause = f"; likely cause: {findings.causes[0].cause.title}" if findings.causes else ""
     text = f"{findings.sentence}{cause}"
     return [Missing(InventoryPart.GPUS, findings.verdict, text, where, advice=findings.advice)]

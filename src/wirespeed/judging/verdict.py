@@ -16,7 +16,6 @@ from ..hardware.network import MachineVertices
 from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Unit
 from ..results.cells import Key
-from ..statistics import median
 from ..terminal import brief
 
 
@@ -96,7 +95,8 @@ class Culprit:
 
     Attributes:
         suspects: Links, devices or pairs.
-        ratio: Median over its cells of the value over what ``of`` says.
+        ratio: The value over what ``of`` says: the lowest share of what is expected, which is that of the key
+            figures; of what its peers reach, the median.
         cells: Indices of the observations that it explains.
         of: What the ratio is relative to, for people: ``expected``, or what its peers reach.
     """
@@ -122,8 +122,8 @@ def of_expected(culprit: Culprit, shares: Mapping[int, float]) -> Culprit:
         culprit: A culprit with its ratio to its peers.
         shares: Index of an observation that fails -> its value over the typical one.
     """
-    failing = sorted(shares[i] for i in culprit.cells if i in shares)
-    return replace(culprit, ratio=median(failing), of="expected") if failing else culprit
+    failing = [shares[i] for i in culprit.cells if i in shares]
+    return replace(culprit, ratio=min(failing), of="expected") if failing else culprit
 
 
 def any_of(suspects: tuple[Suspect, ...]) -> str:
@@ -418,6 +418,13 @@ class Judgement:
         if not self.value or not self.least:
             return 0.0
         return self.value / self.least if self.unit.more_is_better else self.least / self.value
+
+    @property
+    def severity(self) -> float:
+        """By what values of one verdict are ordered: the share that all reports give, else the margin."""
+        portion = share(self)
+        is_share = portion is not None and self.unit.more_is_better and not self.is_above
+        return portion.fraction if portion and is_share else self.margin
 
 
 @dataclass(frozen=True)

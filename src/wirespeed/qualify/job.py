@@ -24,7 +24,7 @@ from ..backends.host.nic_facts import is_disabled
 from ..errors import UsageError, WirespeedError
 from ..hardware.facts import Fact, Known
 from ..language.toml_file import of_line
-from ..qualification import EndMemory, PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
+from ..qualification import TCP, EndMemory, PartKind, QualifiedNode, RailLimit, Round, SlowPart, Stage
 from ..tables import Cell
 from ..terminal import one_line
 from ..testcases import Testcase
@@ -42,8 +42,8 @@ from .job_nodes import (
     own_values,
     work,
 )
-from .limits import facts_told, of_rdma, of_tcp, read_facts, tasks_of_two, use_of
-from .measured_topology import TCP, Carrier, Sent, carrier, counters, difference, others, said
+from .limits import facts_told, fastest, of_rdma, of_tcp, read_facts, tasks_of_two, use_of
+from .measured_topology import Carrier, Sent, carrier, counters, difference, others, said
 from .messages import Hop, messages_between
 from .tcp_probe import TcpProbe, interface_of
 
@@ -118,6 +118,8 @@ _OF_INTERFACE = (
     Known.INTERFACE_MTU,
     Known.PATH_MTU,
     Known.ROUTE_MTU,
+    Known.ROUTE_INTERFACE,
+    Known.INTERFACE_ADDRESS,
 )
 #: Share of the speed of its NICs below which a path over RDMA is a warning. No public threshold is known; the
 #: same is assumed for transfers between hosts (data/efficiencies.toml).
@@ -167,15 +169,20 @@ class TransferCluster(JobCluster):
     def limits(self) -> tuple[RailLimit, ...]:
         """What carries the rails of each node, by the devices that carried its bytes."""
         found: list[RailLimit] = []
-        for i, node in enumerate(self._job.nodes):
-            used = self._carriers.get(node.name)
+        carriers = [self._carriers.get(node.name) for node in self._job.nodes]
+        known = fastest(
+            (self._job.nics_of(i), used.devices)
+            for i, used in enumerate(carriers)
+            if used and used.kind != TCP
+        )
+        for i, used in enumerate(carriers):
             if used is None:
                 continue
             facts = self._job.nics_of(i)
             if used.kind == TCP:
                 found += of_tcp(i, facts, used.devices[0]) if len(used.devices) == 1 else []
             else:
-                found += of_rdma(i, facts, self.rails, used.devices)
+                found += of_rdma(i, facts, self.rails, used.devices, known)
         return tuple(found)
 
     @property

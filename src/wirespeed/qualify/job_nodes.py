@@ -19,7 +19,7 @@ import numpy as np
 from ..backends.host.nic_facts import is_disabled, lost_links
 from ..errors import WirespeedError
 from ..hardware.facts import Fact, Facts, Known
-from ..qualification import OWN_PARTS, EndMemory, PartKind, QualifiedNode, RailLimit
+from ..qualification import OWN_PARTS, TCP, EndMemory, PartKind, QualifiedNode, RailLimit
 from ..tables import Amount, Whole
 from ..terminal import one_line
 from ..units import MB, format_size, many, times
@@ -271,7 +271,7 @@ class ProcessCluster(JobCluster):
         patience: Maximum time of a round, in s; longer ones end earlier.
     """
 
-    transport = "TCP"
+    transport = TCP
     rails = 1
     memories = (EndMemory.HOST,)
 

@@ -16,10 +16,11 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import median
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -29,10 +30,12 @@ from ..backends import pci
 from ..backends.host.nic_facts import of_interface
 from ..hardware.facts import ON, Fact, Facts, Known
 from ..judging.cause import port_of
+from ..judging.host_notes import sibling
 from ..qualification import PartKind, Qualification, RailLimit, SlowPart, Stage
+from ..statistics import grouped
 from ..terminal import one_line
 from ..worlds.crew import Crew
-from .tcp_probe import TIMEOUT_S, TcpProbe, exactly, route_mtu
+from .tcp_probe import TIMEOUT_S, TcpProbe, addresses, exactly, route_interface, route_mtu
 
 #: Least share of what its NICs carry that a path over RDMA reaches. Two DGX Sparks with 200 Gbit/s reach 161
 #: to 190, with one of two endpoints 98 to 106 (dgx-spark-playbooks, issues 25, 102 and 108).
@@ -50,7 +53,34 @@ _MOST_ALIKE = 0.5
 _GBIT_BYTES = 1e9 / 8
 
 
-def of_rdma(node: int, facts: Facts, rails: int, used: Collection[str] = ()) -> list[RailLimit]:
+def _chosen(facts: Facts, used: Collection[str]) -> list[list[str]]:
+    """The active ports of a node that carry data, those of one physical port together."""
+    active = [port for port in facts.devices() if facts.text(Known.PORT_STATE, port) == "ACTIVE"]
+    groups = grouped((port_of(facts, port), port) for port in active)
+    return [group for group in groups.values() if not used or set(group) & set(used)]
+
+
+#: Model and network of a port -> the rate of the fastest ones of all nodes, in Gbit/s.
+Fastest = Mapping[tuple[str, ...], float]
+
+
+def fastest(nodes: Iterable[tuple[Facts, Collection[str]]]) -> Fastest:
+    """What ports of each model reach on some node: a port at a lower rate does not define what it carries.
+
+    Args:
+        nodes: Facts of each node, and the ports that carried data; none for all that are active.
+    """
+    found: dict[tuple[str, ...], float] = {}
+    for facts, used in nodes:
+        for port in (port for group in _chosen(facts, used) for port in group):
+            kind = sibling(facts, port)
+            found[kind] = max(found.get(kind, 0.0), facts.number(Known.PORT_RATE, port) or 0.0)
+    return found
+
+
+def of_rdma(
+    node: int, facts: Facts, rails: int, used: Collection[str] = (), reached: Fastest = MappingProxyType({})
+) -> list[RailLimit]:
     """What the RDMA ports of a node carry for each of its rails; nothing if the speed of one is unknown.
 
     Endpoints that share a port of a card are one port with the PCIe links of all: if only one of them
@@ -61,13 +91,14 @@ def of_rdma(node: int, facts: Facts, rails: int, used: Collection[str] = ()) -> 
         facts: Its facts.
         rails: Number of rails, which share the ports.
         used: The ports that carried data; empty for all that are active.
+        reached: What ports of these models reach elsewhere.
     """
-    active = [port for port in facts.devices() if facts.text(Known.PORT_STATE, port) == "ACTIVE"]
-    groups: dict[str, list[str]] = {}
-    for port in active:
-        groups.setdefault(port_of(facts, port), []).append(port)
-    chosen = [group for group in groups.values() if not used or set(group) & set(used)]
-    rates = [max((facts.number(Known.PORT_RATE, port) or 0.0) for port in group) for group in chosen]
+    chosen = _chosen(facts, used)
+    rates = [
+        max(max(rate, reached.get(sibling(facts, port), 0.0)) if rate else 0.0
+            for port in group for rate in [facts.number(Known.PORT_RATE, port) or 0.0])
+        for group in chosen
+    ]  # fmt: skip
     if not rates or not all(rates):
         return []
     links = [[slot(facts, port) for port in group] for group in chosen]
@@ -431,7 +462,17 @@ def read_facts(task: Sequence[Any]) -> Any:
     found = list(facts(describe(None)))
     if interface:
         found += [*of_interface(str(interface)), _route(str(interface), str(address))]
+        found += [fact for fact in _ways(str(address)) if fact not in found]
     return msgspec.to_builtins([fact.checked() for fact in found])
+
+
+def _ways(address: str) -> Iterator[Fact]:
+    """Yield by which interface this node sends to another one, and the addresses and speeds of all."""
+    if used := route_interface(address):
+        yield Fact(Known.ROUTE_INTERFACE, used)
+    for name, own in addresses().items():
+        yield Fact(Known.INTERFACE_ADDRESS, own, device=name)
+        yield from (fact for fact in of_interface(name) if fact.name == Known.INTERFACE_SPEED)
 
 
 def _route(interface: str, address: str) -> Fact:

@@ -22,6 +22,7 @@ import numpy as np
 from ..backends.host import nic_facts
 from ..backends.tree import HERE, TreePath
 from ..judging.fleet import boundary
+from ..qualification import TCP
 from ..units import many
 from .cluster import Values
 
@@ -211,7 +212,6 @@ _MBIT_BYTES = 1e6 / 8
 _IPOIB = "32"
 #: Share of what a node sends to others that shows what carries it, and that makes a device take part.
 _MOST, _SOME = 0.5, 0.05
-TCP = "TCP"
 #: Most devices, and most nodes, that are named.
 _NAMED = 4
 

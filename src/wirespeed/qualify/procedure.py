@@ -8,6 +8,7 @@ import msgspec
 import numpy as np
 
 from ..qualification import (
+    BY_NETWORK,
     LEAST_THRESHOLD,
     OF_NODE,
     PartKind,
@@ -71,9 +72,17 @@ class Procedure(RoundRecorder):
             suspects, confirmed = by_sizes(self, (pair[0], pair[1]), suspects)
             self.culprits += confirmed
         self.culprits += self._confirm(suspects, members) + spines
+        self._examine(members)
         self.culprits += lossy(self.rounds)
         self._groups(members)
         return self.qualification
+
+    def _examine(self, members: Sequence[int]) -> None:
+        """Read the facts of a slow node, and of one that is not, unless those of two were read already."""
+        slow = [part.nodes[0] for part in self.culprits if part.kind in BY_NETWORK]
+        good = [node for node in members if node not in slow]
+        if slow and good and not self.cluster.facts:
+            self.cluster.examine((slow[0], good[0]))
 
     def _measure(self, stage: Stage, groups: Sequence[Sequence[int]]) -> Values:
         """One round; recorded and reported."""

@@ -31,7 +31,7 @@ from .cluster_faults import (
     parse_cluster_fault,
     parse_node_fault,
 )
-from .limits import of_rdma
+from .limits import fastest, of_rdma
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
@@ -154,7 +154,7 @@ class SimulatedCluster:
         return tuple(fact for node in self._examined for fact in self._facts_of(node))
 
     def examine(self, pair: tuple[int, int]) -> None:
-        self._examined = tuple(sorted(pair))
+        self._examined = pair
 
     def _facts_of(self, node: int) -> tuple[Fact, ...]:
         of_node = facts_of({node: self.nodes[node].name}, self.nic, self.rails, self.causes)
@@ -166,10 +166,11 @@ class SimulatedCluster:
         special = {cause.node for cause in self.causes} - {-1}
         usual = next((node for node in range(self.count) if node not in special), 0)
         known = {node: Facts(self._facts_of(node), self.nodes[node].name) for node in {usual, *special}}
+        best = fastest((facts, ()) for facts in known.values())
         return tuple(
             limit
             for i in range(self.count)
-            for limit in of_rdma(i, known[i if i in special else usual], self.rails)
+            for limit in of_rdma(i, known[i if i in special else usual], self.rails, (), best)
         )
 
     def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:

@@ -410,8 +410,9 @@ def _received(peer: socket.socket) -> tuple[float, float]:
     return mean * _PARTS / (last - start), pstdev(parts) / mean / math.sqrt(_PARTS)
 
 
-#: Request of ioctl for the address of an interface (netdevice(7)), and where the address is in its answer.
-_SIOCGIFADDR, _ADDRESS = 0x8915, slice(20, 24)
+#: Requests of ioctl for the address of an interface and the mask of its network (netdevice(7)), and where
+#: they are in the answer.
+_SIOCGIFADDR, _SIOCGIFNETMASK, _ADDRESS = 0x8915, 0x891B, slice(20, 24)
 #: Difference of clocks that is reported, beyond the time to ask, in s.
 _CLOCKS_S = 2.0
 #: Version of NCCL where no wheel is installed.
@@ -521,16 +522,28 @@ def _shown(node: NodeFacts) -> dict[str, str]:
 
 def interface_of(address: str) -> str:
     """The interface that has an IPv4 address; empty if none has."""
-    try:
-        wanted = socket.inet_aton(address)
-    except OSError:
-        return ""
+    return next((name for name, own in addresses().items() if own.partition("/")[0] == address), "")
+
+
+def addresses() -> dict[str, str]:
+    """Network interface -> its first IPv4 address with the length of its prefix: ``10.0.0.1/24``."""
+    found = {}
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
         for _, name in socket.if_nameindex():
             with suppress(OSError):  # it has no address
-                answer = fcntl.ioctl(sock, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-                if answer[_ADDRESS] == wanted:
-                    return name
+                own, mask = (
+                    fcntl.ioctl(sock, request, struct.pack("256s", name.encode()[:15]))[_ADDRESS]
+                    for request in (_SIOCGIFADDR, _SIOCGIFNETMASK)
+                )
+                found[name] = f"{socket.inet_ntoa(own)}/{int.from_bytes(mask).bit_count()}"
+    return found
+
+
+def route_interface(address: str) -> str:
+    """The interface by which this node sends to another one; empty if unknown."""
+    with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
+        sock.connect((address, 9))  # nothing is sent
+        return interface_of(sock.getsockname()[0])
     return ""
 
 

@@ -19,8 +19,9 @@ from ..document import Document, Status, TestcaseResult, courses
 from ..judging.gates import GateComparison, GateResult, GateVerdict
 from ..judging.inventory import Missing, missing
 from ..judging.judge import Check
+from ..judging.key_figures import KeyFigure
 from ..judging.omissions import doubts, is_verified
-from ..judging.overview import KeyFigure, users
+from ..judging.overview import users
 from ..judging.verdict import Culprit, Judgement, Verdict, share
 from ..measurement import Unit
 from ..peer_access import PeerVerdict
@@ -183,30 +184,32 @@ def rate(judgement: Judgement) -> str:
     return quantity(judgement.value or 0.0, judgement.unit)
 
 
+def leading(figure: KeyFigure) -> str:
+    """The value that stands for a kind of path, with its unit; that there is none if a path failed."""
+    return "failed" if figure.failed else rate(figure.lead)
+
+
 def extent(figure: KeyFigure) -> str:
-    """The share of what is expected, and that of the worst value if it is bad."""
-    return ", ".join(filter(None, (typical_share(figure), worst_share(figure))))
+    """The share of the leading value, with its place and the typical value if it is bad."""
+    if figure.failed:
+        return f"{lead_share(figure)}; others {share(figure.lead) or 'not judged'}"
+    if figure.worst is None:
+        return lead_share(figure)
+    scale, _ = fitting(figure.lead.unit, [figure.lead.value or 0.0])
+    place = f": {figure.place}" if figure.place else ""
+    slow, typical = (number(one.value or 0.0, scale, GLANCE) for one in (figure.lead, figure.typical))
+    return f"{lead_share(figure)}{place}" + (f"; typical {typical}" if typical != slow else "")
 
 
-def typical_share(figure: KeyFigure) -> str:
-    """The share of the typical value, with what it is a share of."""
-    typical, portion = figure.typical, share(figure.typical)
-    scale, unit = fitting(typical.unit, [typical.value or 0.0])
+def lead_share(figure: KeyFigure) -> str:
+    """The share of the leading value, with what it is a share of; of a kind that failed, where."""
+    if figure.failed:
+        return some(figure.failed, 1)
+    lead, portion = figure.lead, share(figure.lead)
+    scale, unit = fitting(lead.unit, [lead.value or 0.0])
     if portion is None:
-        least = typical.least
-        return f"expected ≥ {number(least, scale, GLANCE)} {unit}" if least else "no limit known"
+        return f"expected ≥ {number(lead.least, scale, GLANCE)} {unit}" if lead.least else "no limit known"
     return f"{portion} {number(portion.whole, scale, GLANCE)} {unit}"
-
-
-def worst_share(figure: KeyFigure) -> str:
-    """The share of the worst value; empty without one, and if it says what the typical one does."""
-    portion = share(figure.worst) if figure.worst else None
-    return f"{worst_word(figure)} {portion}" if portion and str(portion) != str(share(figure.typical)) else ""
-
-
-def worst_word(figure: KeyFigure) -> str:
-    """Whether the worst value is the lowest or, above a limit, the highest."""
-    return "highest" if figure.worst and figure.worst.is_above else "lowest"
 
 
 def of_limit(figure: KeyFigure, judgement: Judgement) -> float:

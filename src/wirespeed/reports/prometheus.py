@@ -10,7 +10,7 @@ from ..judging.fleet import WORDS, device_lowest, device_verdicts, devices_of_ce
 from ..judging.gates import GateVerdict
 from ..judging.judge import Check
 from ..judging.judged import Judged, end_of
-from ..judging.verdict import Verdict
+from ..judging.verdict import Verdict, share
 from ..measurement import Unit
 from ..results.cells import Placed
 from ..results.compare import Unreadable
@@ -38,11 +38,11 @@ HELP = {
     "wirespeed_verdict": "1 for the verdict of the run, 0 for all others.",
     "wirespeed_device_verdict": "1 for the verdict of a GPU or NUMA node, or of a node that was qualified.",
     "wirespeed_path_verdict": "1 for the verdict of a kind of path.",
+    "wirespeed_path_expected_ratio": "Worst rate of a kind of path as a fraction of what label 'of' says.",
+    "wirespeed_path_lowest_bytes_per_second": "Worst rate of a kind of path.",
     "wirespeed_path_median_bytes_per_second": "Median rate of a kind of path.",
-    "wirespeed_path_lowest_bytes_per_second": "Lowest of the rates that the median is of.",
     "wirespeed_path_limit_bytes_per_second": "Limit of a kind of path: what its links allow.",
-    "wirespeed_path_median_limit_ratio": "Median rate of a kind of path as a fraction of its limit.",
-    "wirespeed_path_lowest_limit_ratio": "Lowest rate of a kind of path as a fraction of its limit.",
+    "wirespeed_path_lowest_limit_ratio": "Worst rate of a kind of path as a fraction of its limit.",
     "wirespeed_path_bad_values": "Number of values of a kind of path that are not as expected.",
     "wirespeed_device_lowest_bytes_per_second": "Lowest rate of a kind of path at a device.",
     "wirespeed_values": "Number of values of the run by verdict.",
@@ -163,13 +163,16 @@ def _paths(judged: Judged) -> Iterator[tuple[str, Sample]]:
         word = {"verdict": _word(figure.verdict, judged)}
         yield "wirespeed_path_verdict", (path | word, 1)
         yield "wirespeed_path_bad_values", (path, figure.bad)
-        values = {"median": typical.value or 0.0, "lowest": figure.lowest}
+        if portion := share(figure.lead):
+            at = {"of": portion.of, "where": figure.place or figure.title}
+            yield "wirespeed_path_expected_ratio", (path | at, portion.fraction)
         if typical.limit:
-            values["limit"] = typical.limit
-        for statistic, value in values.items():
-            yield f"wirespeed_path_{statistic}_bytes_per_second", (path, value)
-            if typical.limit and statistic != "limit":
-                yield f"wirespeed_path_{statistic}_limit_ratio", (path, value / typical.limit)
+            yield "wirespeed_path_limit_bytes_per_second", (path, typical.limit)
+        for statistic, value in (("lowest", figure.lead.value), ("median", typical.value)):
+            yield f"wirespeed_path_{statistic}_bytes_per_second", (path, value or 0.0)
+        if figure.lead.limit:
+            ratio = (figure.lead.value or 0.0) / figure.lead.limit
+            yield "wirespeed_path_lowest_limit_ratio", (path, ratio)
 
 
 def _devices(judged: Judged) -> dict[str, list[Sample]]:

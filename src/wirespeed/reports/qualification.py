@@ -16,6 +16,7 @@ from ..judging.cause import Weight
 from ..judging.diagnosis import Finding, diagnose
 from ..judging.path_kinds import unexplained, verdict_of
 from ..qualification import (
+    BY_NETWORK,
     JUDGED_SIZES,
     OF_NODE,
     OF_SEVERAL,
@@ -276,9 +277,9 @@ def carried(limit: RailLimit, qualification: Qualification) -> str:
 def findings(document: Document, qualification: Qualification) -> list[Finding]:
     """The causes that facts of two nodes speak for.
 
-    Of slow paths all; of a missing node defects that lie between the two.
+    Of slow paths and nodes all; of a missing node defects that lie between the two.
     """
-    slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
+    slow = any(culprit.kind in (*OF_SEVERAL, *BY_NETWORK) for culprit in qualification.culprits)
     missing = any(node.missing for node in qualification.nodes)
     if not document.facts or not (slow or missing):
         return []
@@ -294,7 +295,7 @@ def explained(document: Document, qualification: Qualification) -> Iterator[str]
     found = findings(document, qualification)
     slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
     if not found and slow and document.facts:
-        advice = unexplained(qualification)
+        advice = unexplained(document, qualification)
         yield f"cause: no reading of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"
     for finding in found[:_MOST]:
         host = "" if finding.cause.between else finding.host  # its evidence names both

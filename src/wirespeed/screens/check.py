@@ -22,8 +22,9 @@ from ..judging.gates import GateComparison, GateVerdict
 from ..judging.inventory import Missing
 from ..judging.judge import Check
 from ..judging.judged import Judged
+from ..judging.key_figures import KeyFigure
 from ..judging.omissions import omitted
-from ..judging.overview import KeyFigure, Overview, remedy, unknown_memory, users
+from ..judging.overview import Overview, remedy, unknown_memory, users
 from ..judging.unlike import unlike
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import SIMULATED, Style
@@ -35,10 +36,10 @@ from ..reports.findings import (
     explanations,
     extent,
     gate_parts,
+    lead_share,
+    leading,
     number,
     of_limit,
-    rate,
-    typical_share,
     verification,
 )
 from ..reports.qualification import lines as qualified_lines
@@ -117,8 +118,8 @@ def absent(lacking: Iterable[Missing], sentence: str = "") -> Iterator[Renderabl
 
 
 def figures(summary: Overview, width: int) -> RenderableType:
-    """A line with a bar for each key figure; the lowest share has its own line if there is no room."""
-    texts = [(figure.title, rate(figure.typical), typical_share(figure) + "," * bool(figure.worst))
+    """A line with a bar for each key figure; the place has its own line if there is no room."""
+    texts = [(figure.title, leading(figure), lead_share(figure) + ":" * bool(figure.worst or figure.failed))
              for figure in summary.figures]  # fmt: skip
     taken = sum(max(map(cell_len, column)) for column in zip(*texts, strict=True)) + 9  # mark and gaps
     bar = max(_SHORTEST, min(_BAR, width - taken))
@@ -128,7 +129,7 @@ def figures(summary: Overview, width: int) -> RenderableType:
     for figure in summary.figures:
         sign = SIGNS[figure.verdict]
         table.add_row(
-            Text(sign.mark, style=sign.style), Text(figure.title), Text(rate(figure.typical), style="bold"),
+            Text(sign.mark, style=sign.style), Text(figure.title), Text(leading(figure), style="bold"),
             _bar(figure, bar), Text(extent(figure)),
         )  # fmt: skip
     return table

@@ -47,15 +47,24 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     """
     document, check, diagnosis = judged.document, judged.check, judged.diagnosis
     parts: list[RenderableType] = [heading(document, style.settings)]
+    verdict, summary = check.verdict, judged.overview
+    #: What is wrong if neither slow values nor a finding below say it.
+    wrong = verdict.is_bad and document.testcases and not diagnosis.slow and not summary.by_finding
+    sentence = summary.sentence if wrong else ""
     parts += [
-        Text(f"{_LEADS.get(absence.verdict, 'missing')}: {absence}", "bold") for absence in check.missing
+        Text(f"{_LEADS.get(absence.verdict, 'missing')}: {absence}", "bold")
+        for absence in check.missing
+        if str(absence) not in sentence
     ]
     parts += warnings(explanations(document, lacking=()), style)
     if document.testcases:
         parts += _measured(document, steps)
-    verdict = check.verdict
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
-    parts.append(Text(f"{verdict.word.upper()}  {slow}", style=SIGNS[verdict].style))
+    sign = SIGNS[verdict].style
+    parts.append(hanging(Text(verdict.word.upper(), sign), Text(sentence or slow, sign)))
+    advice = (("what to do", summary.advice.do), ("run", summary.advice.command))
+    steps_then = [(name, text) for name, text in advice if text and sentence]
+    parts += [Padding(rows(steps_then), (0, 0, 0, 2))] if steps_then else []
     parts += [Text(f"slow: {culprit_text(culprit)}") for culprit in check.culprits]
     for finding in diagnosis.findings:
         parts += ["", named(finding), details(finding)]
@@ -77,9 +86,10 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
 def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableType]:
     """What was measured, and why."""
     waived = {result.name for result in document.testcases if result.status is Status.WAIVED}
+    measured = {result.name for result in document.testcases} - waived
     possible = sum(case.name not in waived for case in measurable(document))
     for step in steps:
-        names = [case.name for case in step.testcases if case.name not in waived]
+        names = [case.name for case in step.testcases if case.name in measured]
         line = f"measured {len(names)} of {many(possible, 'testcase')}, {step.why}"
         yield Text(line + (f": {', '.join(names)}" if len(names) <= _MOST_NAMED else ""), style="dim")
 
@@ -124,6 +134,8 @@ def _closing(judged: Judged) -> str:
     if not document.testcases:
         return many(count, "finding") if count else "the readings show no defect; this is not a pass"
     seen = many(count, "finding") if count else "nothing found"
+    if check.verdict.is_bad:
+        return f"{f'{seen}; ' if count else ''}{judged.overview.extent}"
     any_judged = any(judgement.verdict.is_judged for judgement in check.judgements)
     return f"{seen}; {'nothing is slow' if any_judged else 'no value could be judged'}"
 
@@ -174,7 +186,10 @@ def render_of_p2p(document: Document, findings: PeerFindings, style: Style) -> s
     parts += [Text(line, "dim") for line in _figures(findings)]
     for i, finding in enumerate(findings.causes if style.verbose else findings.causes[:_CAUSES]):
         parts += _cause(finding, i == 0, style)
-    if findings.bad and not findings.causes:
+    if findings.defective:
+        parts.append(Text(f"likely cause: a defect of {' or '.join(findings.defective)}", "bold yellow"))
+        parts += [_detail("repair  ", findings.advice.do), _detail("confirm ", findings.advice.command)]
+    elif findings.bad and not findings.causes:
         parts.append(Text("no reading explains it: compare `wirespeed help p2p`, by symptom", "yellow"))
     parts += [Text(f"not read  {text}", "dim") for text in findings.unread]
     if lines := findings.exports:

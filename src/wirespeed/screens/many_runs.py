@@ -19,7 +19,7 @@ from ..document import Document
 from ..judging.cause import Weight
 from ..judging.fleet import WORDS, FleetFigure, FleetNode, labels
 from ..judging.judged import Judged
-from ..judging.overview import KeyFigure
+from ..judging.key_figures import KeyFigure
 from ..judging.path_kinds import path_kinds
 from ..judging.verdict import Verdict
 from ..reports import SIMULATED, Style
@@ -56,7 +56,7 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
     more = "" if style.verbose else "; -v shows the screen of each"
     footer = [counted_words(nodes, unreadable) + more]
     if any(figure.bad for row in rows for figure in row.node.figures):
-        footer.append("✖ = path with failing values (lowest shown)")
+        footer.append("✖ = path with failing values (worst shown)")
     end = printed(style, *(Text(text, style="dim") for text in footer))
     if any(node.simulated for node in nodes):
         end += printed(style, Text(SIMULATED, style="bold magenta"))
@@ -160,12 +160,13 @@ def _table(
 
 
 def _figure(figure: FleetFigure | None) -> Text:
-    """A typical value; of a path with bad values, the lowest with a mark."""
+    """The lowest value; of a path with bad values, the worst with a mark."""
     if figure is None:
         return Text("-", style="dim")
     if figure.bad:
-        return Text(f"✖ {number(figure.lowest, GB, GLANCE)}", style="bold red")
-    return Text(number(figure.typical, GB, GLANCE))
+        value = "failed" if figure.worst is None else number(figure.worst, GB, GLANCE)
+        return Text(f"✖ {value}", style="bold red")
+    return Text(number(figure.lowest, GB, GLANCE))
 
 
 def _finding(members: Sequence[CheckedRun], style: Style, *, short: bool) -> str:
@@ -220,9 +221,10 @@ def brief_of_run(judged: Judged) -> Brief:
 
 def _performance(figure: KeyFigure) -> str:
     """A key figure as ``gpu_gpu=276GB/s;;249:;0;300``: critical below the second, at most the last."""
-    typical = figure.typical
+    lead = figure.lead
     value, least, limit = (
-        "" if rate is None else f"{rate / GB:.4g}" for rate in (typical.value, typical.least, typical.limit)
+        "" if rate is None else f"{rate / GB:.4g}"
+        for rate in (None if figure.failed else lead.value, lead.least, lead.limit)
     )
     return f"{figure.kind.name}={value or 'U'}GB/s;;{least}{':' if least else ''};0;{limit}"
 

@@ -368,6 +368,12 @@ _ENDING = {
     FaultKind.ERROR: _V.FAILS,
     FaultKind.LOST: _V.FAILS,
 }
+#: Faults of a whole GPU after which it cannot be used, and how that shows.
+_UNUSABLE = {
+    FaultKind.HANG: "a copy from the host hangs",
+    FaultKind.STUCK: "a copy from the host hangs; the killed process does not end",
+    FaultKind.LOST: "simulated loss of the device",
+}
 
 
 def _of_mechanism(name: str) -> PeerVerdict:
@@ -394,7 +400,13 @@ def attempted(machine: Machine, mechanisms: Sequence[PeerMechanism], seed: int) 
         for gpu in machine.gpus
         if (rate := min(_of_host(hardware, gpu.name, gpu.numa, seed), default=0.0))
     }
-    return PeerAccess(tuple(attempts), host if PeerMechanism.COPY in mechanisms else {}, seconds=seconds)
+    unusable = {
+        fault.where: _UNUSABLE[fault.kind]
+        for fault in machine.faults
+        if fault.kind in _UNUSABLE and fault.where in {gpu.name for gpu in machine.gpus}
+    }
+    hosts = host if PeerMechanism.COPY in mechanisms else {}
+    return PeerAccess(tuple(attempts), hosts, unusable, seconds=seconds)
 
 
 def _of_pair(

@@ -15,7 +15,8 @@ from ...document import Document
 from ...hardware.devices import Gpu
 from ...hardware.topology import Machine
 from ...judging.judged import Judged
-from ...judging.overview import KeyFigure, Overview
+from ...judging.key_figures import KeyFigure
+from ...judging.overview import Overview
 from ...judging.path_kinds import COLLECTIVES
 from ...judging.verdict import Verdict, share
 from ...options import RunOptions, declared
@@ -23,7 +24,7 @@ from ...qualification import Qualification
 from ...statistics import grouped
 from ...terminal import one_line
 from ...units import fitting, format_size, format_time, many, some
-from ..findings import GLANCE, SIGNS, culprit_text, explanations, number, of_limit, verification, worst_word
+from ..findings import GLANCE, SIGNS, culprit_text, explanations, number, of_limit, rate, verification
 from ..style import SIMULATED, topic
 from ..style import markup as topic_markup
 from .tables import capital
@@ -65,8 +66,9 @@ class Tile:
     Attributes:
         title: Kind of path.
         verdict: The worst verdict of its values.
-        value, unit: The typical rate.
-        lines: Share of what is expected, the lowest value that passes, the limit, and the worst value.
+        value, unit: The rate of the slowest path.
+        lines: Its share of what is expected, and its place if it is bad; the lowest value that passes, the
+            limit, and the typical value.
         bar: Ends of the expected range, typical and worst value as fractions of the limit; None without one.
         target: ID of the section with its values.
     """
@@ -148,27 +150,28 @@ def date(started: str) -> str:
 
 def tile(figure: KeyFigure, target: str) -> Tile:
     """A key figure as a tile that leads to the section with this ID."""
-    typical, worst = figure.typical, figure.worst
-    scale, unit = fitting(typical.unit, [typical.value or 0.0])
-    reached = share(typical)
-    lines = [str(reached)] if reached else [] if typical.least else ["no limit known"]
+    lead, is_bad = figure.lead, figure.worst is not None
+    scale, unit = fitting(lead.unit, [lead.value or 0.0])
+    reached = share(lead)
+    lines = [str(reached)] if reached else [] if lead.least else ["no limit known"]
+    if figure.failed:
+        lines = [some(figure.failed, 1), *(f"others {line}" for line in lines)]
+    elif is_bad:
+        lines = [": ".join(filter(None, [*lines, figure.place]))]
     bounds = []
-    if typical.least:
-        upper = f" to {number(typical.normal, scale, GLANCE)}" if typical.normal and reached else " or more"
-        bounds = [f"expected {number(typical.least, scale, GLANCE)}{upper}"]
-    bounds += [f"limit {number(typical.limit, scale, GLANCE)}"] if typical.limit else []
+    if lead.least:
+        upper = f" to {number(lead.normal, scale, GLANCE)}" if lead.normal and reached else " or more"
+        bounds = [f"expected {number(lead.least, scale, GLANCE)}{upper}"]
+    bounds += [f"limit {number(lead.limit, scale, GLANCE)}"] if lead.limit else []
     lines += [", ".join(bounds)] if bounds else []
-    if worst:
-        key, of_worst = worst.key, share(worst)
-        where = key.testcase if figure.kind == COLLECTIVES else f"{key.row} → {key.column}"
-        part = f", {of_worst}" if of_worst else ""
-        lines.append(f"{worst_word(figure)} {number(worst.value or 0.0, scale, GLANCE)}{part}: {where}")
+    lines += [f"typical {rate(figure.typical)}"] if is_bad or figure.failed else []
     title = (
         figure.title[0].upper() + figure.title[1:]
         if figure.kind != COLLECTIVES
         else f"{figure.title} bus bandwidth"
     )
-    value = number(typical.value or 0.0, scale, GLANCE)
+    value = number(lead.value or 0.0, scale, GLANCE)
+    value, unit = ("failed", "") if figure.failed else (value, unit)
     return Tile(title, figure.verdict, value, unit, tuple(lines), _bar(figure), target)
 
 

@@ -27,7 +27,7 @@ from ...statistics import grouped
 from ...tables import Cell
 from ...terminal import Tabular, one_line
 from ...units import format_time, many
-from ..findings import SIGNS, extent, marked, quantity, rate
+from ..findings import SIGNS, extent, leading, marked, quantity
 from ..records import NUMBERS, TIMES, WHOLES, Record, Section, records
 from ..style import SIMULATED
 from .charts import Judgements
@@ -143,7 +143,7 @@ def _group(
         judgement.verdict for judgement in of_kind if judgement.key.column or judgement.verdict.is_bad
     )
     failing = [family for family in all_families if family.bad]
-    key = f"{rate(figure.typical)}, {extent(figure)}" if figure else ""
+    key = f"{leading(figure)}, {extent(figure)}" if figure else ""
     return PathGroup(
         group_id(run, kind),
         kind.title,
@@ -322,9 +322,9 @@ def _(judged: Judged) -> str:
     return _rendered(
         headline=headline(judged),
         notes=list(notes(judged)),
-        columns=("path", "typical", "share"),
+        columns=("path", "slowest", "share"),
         rows=[
-            (f"{SIGNS[figure.verdict].mark} {figure.title}", [rate(figure.typical), extent(figure)])
+            (f"{SIGNS[figure.verdict].mark} {figure.title}", [leading(figure), extent(figure)])
             for figure in judged.overview.figures
         ],
         groups=path_groups(None, judged),

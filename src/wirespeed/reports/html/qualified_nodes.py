@@ -14,10 +14,19 @@ from typing import Any
 from ...document import Document
 from ...hardware.topology import Machine
 from ...judging.judged import Judged
-from ...judging.path_kinds import next_run, remedy_of, unexplained
+from ...judging.path_kinds import is_over_tcp, next_run, remedy_of, unexplained
 from ...judging.verdict import Advice, Judgement, Verdict
 from ...measurement import Unit
-from ...qualification import OF_NODE, PartKind, Qualification, RailLimit, Round, compact, part_name
+from ...qualification import (
+    BY_NETWORK,
+    OF_NODE,
+    PartKind,
+    Qualification,
+    RailLimit,
+    Round,
+    compact,
+    part_name,
+)
 from ...statistics import grouped, median
 from ...terminal import one_line
 from ...units import format_size, format_time, many
@@ -163,14 +172,17 @@ def qualified(document: Document) -> dict[str, Any] | None:
 
 def _slow(document: Document, found: Qualification) -> Iterator[tuple[str, Verdict, str, str, str, str]]:
     """Name, verdict, evidence, remedy, command and its node of the slow parts and missing nodes."""
-    cause = next((each for each in findings(document, found) if each.cells), None)
+    causes = [each for each in findings(document, found) if each.cells]
+    over_tcp = is_over_tcp(document, found)
     for culprit in found.culprits[:_LISTED]:
-        advice = remedy_of(culprit)
+        advice = remedy_of(culprit, over_tcp=over_tcp)
         of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
         node = found.nodes[culprit.nodes[0]].name
         if culprit.limited and culprit.kind is PartKind.PATH:
-            advice = unexplained(found)
-        if culprit.kind is PartKind.PATH and cause:
+            advice = unexplained(document, found)
+        own = [each for each in causes if each.host == node or each.cause.between or not of_node]
+        if culprit.kind in (PartKind.PATH, *BY_NETWORK) and own:
+            cause = own[0]
             advice = Advice(cause.cause.remedy, "; ".join(cause.commands))
             node, of_node = cause.host, not cause.cause.between
         yield (
