@@ -192,7 +192,9 @@ def test_check_finds_what_p2p_finds(capsys: pytest.CaptureFixture[str], fault: s
     assert code != 0 and "gpu0 -> gpu1" in " ".join(out.split())
     judged = ["check", "--allow-simulated", "--no-save", *machine]
     code, out = printed(capsys, *judged)
-    assert code == 1 and "FAIL" in out and ("data verified" in out) is (fault == "slow=0.5")
+    assert code == 1 and "FAIL" in out
+    no_wrong_data = fault in ("slow=0.5", "dropped", "unseen", "mechanism=flag")  # slow, or it hangs
+    assert ("data verified" in out) is no_wrong_data
     assert main([*judged, "--for", "slurm"]) == 1
 
 

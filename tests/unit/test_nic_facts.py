@@ -334,10 +334,11 @@ def test_nics_of_a_job_may_explain_slow_collectives() -> None:
     document = wirespeed.run(names, machine="simulated:hgx-h200-2+speed@gpu0-gpu1=0.2", samples=2)
     keys = slow_keys(wirespeed.judge(document).judgements)
     job = replace(document, machine=changed(document.machine, ranks=ranks))
-    found = [(one.collective, one.fits(errors, host, "")) for one in _slow(job, keys) for host in ("", "b")]
+    signs = [Sign("", "", host=host) for host in ("", "b")]
+    found = [(one.collective, one.fits(errors, sign)) for one in _slow(job, keys) for sign in signs]
     assert {True, False} == {collective for collective, _ in found}
     assert all(collective is fits for collective, fits in found)
-    assert not any(one.fits(errors, "", "") for one in _slow(document, keys))
+    assert not any(one.fits(errors, signs[0]) for one in _slow(document, keys))
 
 
 def test_two_endpoints_of_one_port(tmp_path: Path) -> None:
