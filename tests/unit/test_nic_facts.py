@@ -17,7 +17,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import Tree
 from wirespeed.hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Rank
-from wirespeed.judging.cause import Weight
+from wirespeed.judging.cause import Sign, Weight
 from wirespeed.judging.cause import port_of as shared_port
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.cells_seen import slow_keys
