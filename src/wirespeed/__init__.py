@@ -1,11 +1,5 @@
 """wirespeed: measure how fast data moves along every path of a machine.
-
-The public Python API. Importing it loads no backend.
-
->>> import wirespeed
->>> document = wirespeed.run(["host_stream_copy"], machine="simulated:cpu-2-sockets")
->>> [round(value / 1e9) for value in document.testcases[0].tables[0].values()]
-[261, 261]
+This is the public Python API, such as ``wirespeed.run(["host_stream_copy"])``; importing it loads no backend.
 """
 
 from __future__ import annotations

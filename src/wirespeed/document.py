@@ -1,7 +1,6 @@
-"""Document: the complete record of one run. Every report is a view of it.
-
-The schema is versioned: ``SCHEMA`` increases whenever a reader of the older schema would misread the
-newer one. Values are in base units: bytes, seconds, bytes per second.
+"""Document: the complete record of one run, of which every report is a view. Values are in base units: bytes,
+seconds, bytes per second. ``SCHEMA`` increases whenever a reader of the older schema would misread the newer
+one.
 """
 
 from __future__ import annotations

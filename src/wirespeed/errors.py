@@ -1,26 +1,5 @@
-"""Exit codes of all commands but those with the names of other programs, which keep theirs.
-
-The tree of exceptions. A message says what failed, with the value, and what to do.
-
-::
-
-    WirespeedError
-    ├── UsageError                  invalid option or argument (exit code 2)
-    │   ├── UnknownTestcase
-    │   ├── MachineError            unknown machine or invalid machine file
-    │   ├── DocumentError           not a Document, or another schema
-    │   └── MissingPackage          an optional package is not installed
-    ├── StorageError                the Document cannot be written
-    ├── BackendError                the hardware or a library refused
-    │   ├── OutOfMemory
-    │   └── BackendLost             nothing more can be measured in this run
-    ├── Unreachable                 not possible here, as its preparation has shown
-    ├── VerificationError           the data at the destination is wrong
-    ├── MeasurementTimeout          a stage exceeded the time-out
-    │   └── NotIdle                 other processes still use the machine
-    └── MeasurementFailed           the requested measurement has no value (`wirespeed.run_errors`)
-    KeyboardInterrupt
-    └── RunInterrupted              Ctrl-C; holds the results until then (`wirespeed.run_errors`)
+"""Exit codes of commands, and the tree of exceptions (see `WirespeedError`). A message says what failed, with
+the value, and what to do. Commands with the names of other programs have the exit codes of those programs.
 """
 
 from __future__ import annotations
@@ -62,7 +41,28 @@ EXIT_CODES = "exit codes:\n" + "\n".join(f"  {code:<5}{text}" for code, text in 
 
 
 class WirespeedError(Exception):
-    """Base of all errors that wirespeed reports to its user in one line."""
+    """Base of all errors that wirespeed reports to its user in one line.
+
+    ::
+
+        WirespeedError
+        ├── UsageError                  invalid option or argument (exit code 2)
+        │   ├── UnknownTestcase
+        │   ├── MachineError            unknown machine or invalid machine file
+        │   ├── DocumentError           not a Document, or another schema
+        │   └── MissingPackage          an optional package is not installed
+        ├── StorageError                the Document cannot be written
+        ├── BackendError                the hardware or a library refused
+        │   ├── OutOfMemory
+        │   └── BackendLost             nothing more can be measured in this run
+        ├── Unreachable                 not possible here, as its preparation has shown
+        ├── VerificationError           the data at the destination is wrong
+        ├── MeasurementTimeout          a stage exceeded the time-out
+        │   └── NotIdle                 other processes still use the machine
+        └── MeasurementFailed           the requested measurement has no value (`wirespeed.run_errors`)
+        KeyboardInterrupt
+        └── RunInterrupted              Ctrl-C; holds the results until then (`wirespeed.run_errors`)
+    """
 
     def __str__(self) -> str:
         """The message in one line of limited length, whatever names and contents of files it has."""

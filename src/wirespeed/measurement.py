@@ -1,8 +1,5 @@
-"""Measurement: works that run together, the cells that they fill, and how their times become values.
-
-Plain frozen data in base units (bytes, seconds).
-
-How far runs of one machine differ by more than their rounds show, by kind of value.
+"""Measurement: works that run together, the cells that they fill, how their times become values, and which
+kinds of values vary alike between runs. Plain frozen data in base units (bytes, seconds).
 """
 
 from __future__ import annotations

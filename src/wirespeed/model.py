@@ -1,6 +1,5 @@
-"""What can run: Memory, Executor, and the kinds of Work: Transfer, Collective, Message, Sharing.
-
-Plain frozen data in base units (bytes, seconds). This module imports no other module of the package.
+"""The kinds of Work (Transfer, Collective, Message, Sharing) with their Memory and Executor, as plain frozen
+data in base units (bytes, seconds). This module imports no other module of the package.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The options of a run: one record, in which each field declares one option completely.
-
-The command-line options, the keywords of ``wirespeed.run`` and their description, the comparison of options
-between ranks, and the options of a Document are generated from it. To add an option, add a field with
-`option` and read it where it takes effect. Fields of `PlanOptions` change which Measurements are planned.
+"""The options of a run: one record, in which each field declares one option completely. Command line,
+keywords and description of ``wirespeed.run``, comparison between ranks and the options of a Document follow
+from it. To add an option, add a field with `option` and read it where it takes effect; fields of
+`PlanOptions` change which Measurements are planned.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Peer access as it was tried: whether what one GPU writes to another's memory arrives there.
-
-A pair is directed: the first GPU accesses the memory of the second. A driver *offers* peer access from what
-it knows of models and chipsets; whether a posted write arrives, only an attempt shows.
+"""Peer access as it was tried: whether data that one GPU writes to another's memory arrives there. A pair is
+directed: the first GPU accesses the memory of the second. A driver *offers* peer access from what it knows of
+models and chipsets; whether a posted write arrives, only an attempt shows.
 """
 
 from __future__ import annotations

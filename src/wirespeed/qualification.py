@@ -1,7 +1,6 @@
-"""Qualification: which nodes of a cluster are slow, and everything that was measured to find out.
-
-A rail is the path of the GPUs with the same local index, each with its NIC, through the switches that join
-them; nodes without GPUs have one rail. Nodes whose NICs of a rail share a leaf switch are a block.
+"""Qualification: which nodes of a cluster are slow, and everything that was measured to find out. A rail is
+the path of the GPUs with the same local index, each with its NIC, through the switches that join them; nodes
+without GPUs have one rail. Nodes whose NICs of a rail share a leaf switch are a block.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""How a run ends early: the exceptions that hold its Document, and the signals.
-
-These are Ctrl-C, the end of a job by its scheduler, a terminal that closes.
+"""How a run ends early: the exceptions that hold its Document, and the signals, which are Ctrl-C, the end of
+a job by its scheduler, and a terminal that closes.
 """
 
 from __future__ import annotations

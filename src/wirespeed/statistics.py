@@ -1,6 +1,5 @@
-"""From samples to statistics, and when sampling stops: fixed counts, or a target precision in a time budget.
-
-Both rules measure in one or more rounds.
+"""From samples to statistics, and when sampling stops: fixed counts, or a target precision within a time
+budget. Both rules measure in one or more rounds.
 """
 
 from __future__ import annotations

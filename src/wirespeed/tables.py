@@ -1,6 +1,5 @@
-"""Numbers that a Document may hold, and quantities: the state of the hardware at one time.
-
-Tables of measured values, as a Document holds them.
+"""Tables of measured values and readings of the hardware's state, as a Document holds them, with the ranges
+of the numbers that it may hold.
 """
 
 from __future__ import annotations

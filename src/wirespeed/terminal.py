@@ -1,6 +1,5 @@
-"""Capabilities of standard output, text that is safe to show there, and what results offer at a prompt.
-
-Names that a person wrote and nothing knows: where they are, and which name was probably meant.
+"""What a program shows at a terminal: the capabilities of standard output, text that is safe to show there,
+the correction of misspelt names, and what results offer at a prompt.
 """
 
 from __future__ import annotations

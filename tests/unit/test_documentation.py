@@ -234,3 +234,11 @@ def test_an_installation_without_pages_gives_the_same_answers(
     assert main(["p2p", "--machine", "simulated:rtx5090-4+acs"]) == 1
     assert main(["help"]) == 0
     capsys.readouterr()
+
+
+def test_functions_and_classes_have_a_summary_line() -> None:
+    """Rule D205 of ruff, without the heads of modules: their one paragraph may have several lines."""
+    command = [sys.executable, "-m", "ruff", "check", "--select=D205", "--output-format=concise"]
+    found = subprocess.run([*command, "src", "tests", "benchmarks"], cwd=ROOT, capture_output=True, text=True)
+    assert "D205" in found.stdout, found
+    assert re.findall(r"^.+:\d+:(?!1:)\d+: D205.*", found.stdout, re.MULTILINE) == []

@@ -1,14 +1,6 @@
 """The backends: every folder here, and modules that other packages register as ``wirespeed.backends``.
-
-A backend module may have six functions. ``discover(machine) -> Machine`` adds the hardware that it
-discovers, and ``glance(machine) -> Machine`` does so without slow initialisation. ``facts(machine, root) ->
-Iterable[Fact]`` reads what ``doctor`` derives causes from. ``connect(machine) -> Backend | None`` returns a
-backend for a Machine, or None if it does not support the Machine. ``warm_up()`` starts slow initialisation.
-None of them may fail if hardware or a library is missing; ``Machine.notes`` contains what could not be
-determined. ``open_driver()`` returns the ``GpuDriver`` of the GPUs that it discovered, or raises an error.
-
-A GPU belongs to the backend that discovered it: its field ``backend`` has the name, and only that backend
-uses the GPU.
+`backend_modules` says which functions a backend may have. A GPU belongs to the backend that discovered it:
+its field ``backend`` has the name, and only that backend uses the GPU.
 """
 
 from __future__ import annotations
@@ -36,7 +28,15 @@ SIMULATED = "simulated:"
 
 
 def backend_modules() -> list[ModuleType]:
-    """The modules of all backends."""
+    """The modules of all backends, each of which may have six functions.
+
+    ``discover(machine) -> Machine`` adds the hardware that it discovers, and ``glance(machine) -> Machine``
+    does so without slow initialisation. ``facts(machine, root) -> Iterable[Fact]`` reads the facts from which
+    ``doctor`` derives causes. ``connect(machine) -> Backend | None`` returns a backend for a Machine, or None
+    if it does not support the Machine. ``warm_up()`` starts slow initialisation. None of them may fail if
+    hardware or a library is missing; ``Machine.notes`` contains what could not be determined.
+    ``open_driver()`` returns the ``GpuDriver`` of the GPUs that it discovered, or raises an error.
+    """
     return _own() + [point.load() for point in registered(BACKENDS)]
 
 

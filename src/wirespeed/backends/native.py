@@ -1,8 +1,6 @@
 # mypy: disable-error-code="untyped-decorator"
-"""Run a table of calls of C functions without the interpreter and its lock.
-
-Threads that call NCCL from Python contend for the lock, and a call of MPI from Python takes several times as
-long as a small message.
+"""Tables of calls of C functions, made without the interpreter and its lock: threads that call NCCL from
+Python contend for the lock, and a call of MPI from Python takes several times as long as a small message.
 """
 
 from __future__ import annotations

@@ -1,25 +1,6 @@
-"""The contents of test buffers: the one definition, which numba, CUDA and numpy implement.
-
-Word ``index`` of a pattern is ``key + index * STEP`` modulo 2**64: words differ for every key and index.
-Smaller values are parts of a word; arithmetic with them is exact:
-
-- a double is the integer ``word >> 16``, below 2**48;
-- two floats are the lower 20 bits of ``word >> 16`` and of ``word >> 40``;
-- four halves are 9 bits each, from bits 16, 28, 40 and 52;
-- an element of n bits is the upper n bits.
-
-What the buffers contain before, what they must contain afterwards, and how far off a value may be.
-
-Everything follows from (seed, rank, index), so that every rank can work out the result by itself.
-``kernels/contents.cu`` does the same on a GPU.
-
-Reductions get small integers, chosen so that every partial sum is an integer that the type holds:
-then the result is exact whatever the order, and so is the comparison. Where the type is too narrow
-for that (fp8 over many ranks; averages over a number of ranks that is not a power of two) the
-error may be as large as theory allows: k roundings put at most k u / (1 - k u) times the sum
-of the magnitudes on a sum, u being the unit roundoff (N. J. Higham, *Accuracy and Stability of
-Numerical Algorithms*, section 4.2). Products get powers of two and are exact. Other collectives
-move bits and get bits.
+"""What test buffers contain before and after a Measurement: the definition that numba, CUDA
+(``kernels/contents.cu``) and numpy implement. Everything follows from a key, or (seed, rank), and the index,
+so every rank can compute the expected data itself.
 """
 
 from __future__ import annotations
@@ -37,6 +18,11 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.generic]
     Words = NDArray[np.uint64]
+
+# Word ``index`` of a pattern is ``key + index * STEP`` modulo 2**64: words differ for every key and index.
+# Smaller values are parts of a word, and arithmetic with them is exact: a double is the integer
+# ``word >> 16``, below 2**48; two floats are the lower 20 bits of ``word >> 16`` and of ``word >> 40``; four
+# halves are 9 bits each, from bits 16, 28, 40 and 52; an element of n bits is the upper n bits.
 
 #: Difference between successive words: 2**64 divided by the golden ratio, so that all bits change.
 STEP = 0x9E3779B97F4A7C15
@@ -84,7 +70,12 @@ BEFORE = 8191  # the seed of what a receive buffer holds before
 
 
 def highest(type: DataType, operator: str, ranks: int) -> int:
-    """The largest number in the buffers that are reduced."""
+    """The largest number in the buffers that are reduced.
+
+    It is chosen so that every partial sum is an integer that the type holds, if the type permits that: then
+    the result is exact in any order, and so is the comparison. Otherwise see ``tolerance``. Factors of
+    products are powers of two, so products are exact.
+    """
     return max(1, min(_LARGEST_NUMBER, type.largest // (ranks * _scale(operator))))
 
 
@@ -98,7 +89,12 @@ def _scale(operator: str) -> int:
 
 
 def tolerance(type: DataType, operator: str, ranks: int) -> float:
-    """How far off a result may be, as a fraction of the sum of the magnitudes; 0: exact."""
+    """The maximum error of a result, as a fraction of the sum of the magnitudes; 0: exact.
+
+    Where the type is too narrow (fp8 over many ranks; averages over a number of ranks that is not a power of
+    two), k roundings put at most k u / (1 - k u) times the sum of the magnitudes on a sum, with the unit
+    roundoff u (N. J. Higham, *Accuracy and Stability of Numerical Algorithms*, section 4.2).
+    """
     if not type.is_float or operator in ("prod", "min", "max"):
         return 0.0
     fits = highest(type, operator, ranks) * ranks * _scale(operator) <= type.largest
@@ -109,7 +105,7 @@ def tolerance(type: DataType, operator: str, ranks: int) -> float:
 
 
 def words(key: int, start: int, count: int) -> Words:
-    """``count`` words of a pattern from index ``start``; see ``patterns``."""
+    """``count`` words of a pattern from index ``start``."""
     index = np.arange(start, start + count, dtype=np.uint64)
     return np.uint64(key & WORD_MASK) + index * np.uint64(STEP)
 

@@ -1,7 +1,5 @@
 """The files that describe a system (in ``/sys``, ``/proc``, ``/etc``), of this machine or of a recorded tree.
-
-Readers get the root as a TreePath. They see the same files on this machine and in a folder that has them, and
-a recorder sees what they read.
+Readers get the root as a TreePath and see the same files in both; a recorder sees what they read.
 """
 
 from __future__ import annotations

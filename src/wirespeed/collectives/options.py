@@ -1,7 +1,6 @@
-"""The options of nccl-tests: one record, in which each field declares one of them completely.
-
-The command line of ``all_reduce_perf`` and its siblings, what providers refuse, the comparison of options
-between ranks, the options of a Document and the configuration in nccl-tests' JSON are generated from it.
+"""The options of nccl-tests: one record, in which each field declares one of them completely. The command
+line of ``all_reduce_perf`` and its siblings, what providers refuse, the comparison of options between ranks,
+the options of a Document and the configuration in nccl-tests' JSON follow from it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Data tables with their sources, and their readers.
-
-How engines use links is in ``efficiencies.toml``; data sheets: CPUs in ``cpus.toml``, GPUs in ``gpus.toml``,
-networks of machines in ``nics.toml``; published latencies of GPUs in ``latencies.toml``.
+"""Readers of the data tables, which have their sources: how engines use links in ``efficiencies.toml``, data
+sheets of CPUs in ``cpus.toml`` and of GPUs in ``gpus.toml``, networks of machines in ``nics.toml``, and
+published latencies of GPUs in ``latencies.toml``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Try peer access between all GPUs of a machine: in processes that can be killed, or simulated.
-
-What the driver does not offer is not tried.
+"""Attempts of peer access between all GPUs of a machine, in processes that can be killed or simulated. What
+the driver does not offer is not tried.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The processes that try peer access: one per GPU, killed when something in them does not end.
-
-Pairs that share no GPU are tried at once; copies are timed one pair after the other.
+"""The processes that try peer access: one per GPU, killed when something in them does not end. Pairs that
+share no GPU are tried concurrently; copies are timed one pair after the other.
 """
 
 from __future__ import annotations

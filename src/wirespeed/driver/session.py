@@ -1,8 +1,6 @@
-"""Plan, waive, run, summarise: from Testcases and backends to a Document.
-
-A worker thread measures while this thread watches it, so that a call that never returns, or Ctrl-C, still
-leaves a Document of everything that was measured before. All testcases are measured in rounds: each round
-visits every testcase that needs it.
+"""From Testcases and backends to a Document: plan, waive, run, summarise. A worker thread measures while this
+thread watches it, so that a call that never returns, or Ctrl-C, still leaves a Document of everything
+measured before. Each round visits every testcase that needs it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""A testcase while it is measured: the thread that measures its jobs, one round at a time, and its result.
-
-The Session watches the thread. Tables of a collective get warnings: stragglers, and switches that reduce.
+"""A testcase while it is measured: the thread that measures its jobs, one round at a time, and its result,
+with the warnings about a collective's stragglers and rates. The Session watches the thread.
 """
 
 from __future__ import annotations

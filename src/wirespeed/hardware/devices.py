@@ -1,5 +1,4 @@
 """Kinds of devices with their table, the one function that parses their names, and faults of simulated ones.
-
 Another package adds a kind by an entry point of the group ``wirespeed.devices`` that names a ``DeviceKind``.
 """
 

@@ -1,7 +1,6 @@
-"""How long Measurements take, estimated from their plan: nothing is measured.
-
-The costs were derived from recorded runs of one, two and four GPUs (`docs/results`); the simulated backend
-uses the same ones, so that a limit on the time of a run means the same there.
+"""How long Measurements take, estimated from their plan: nothing is measured. The costs were derived from
+recorded runs of one, two and four GPUs (`docs/results`); the simulated backend uses the same costs, so that a
+limit on the time of a run means the same there.
 """
 
 from __future__ import annotations

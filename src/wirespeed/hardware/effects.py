@@ -1,6 +1,5 @@
-"""What causes of slow paths do to a machine, and what its system then reports.
-
-Pure. ``doctor`` predicts every measured value from a changed machine; simulated machines behave like it.
+"""The effects of causes of slow paths on a machine, and what its system then reports. Pure: ``doctor``
+predicts every measured value from a changed machine, and simulated machines behave like it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Reports: a format is a row of ``FORMATS`` and a module with ``render``; formats share the other modules.
-
-A report is a function ``render(judged: Judged, style: Style) -> str`` without side effects: it returns
-the text of a run, in the width and with the colour and detail of the style. Other packages add formats as
-entry points of the group ``wirespeed.reports``; their functions take a Document.
+"""The formats of reports: a row of ``FORMATS`` each, and a module with ``render(judged, style) -> str``,
+without side effects, which returns the text of a run in the width, colour and detail of the style. Other
+packages add formats as entry points of the group ``wirespeed.reports``; their functions take a Document.
 """
 
 from __future__ import annotations

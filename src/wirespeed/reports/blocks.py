@@ -1,6 +1,5 @@
-"""The map of block lists, over block size and number: for a terminal, and as JSON for a server to load.
-
-docs/blocks.md describes the fields of the JSON.
+"""The map of block lists, over block size and number: as text for a terminal, and as JSON for a server to
+load, whose fields docs/blocks.md describes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Comparisons of runs and histories of machines, in all formats, and the texts that these share.
-
-The text of a comparison lists the cells that changed, the worst first; that of a history, the latest first,
-after a line for each kind of path.
+"""Comparisons of runs and histories of machines, in all formats. The text of a comparison lists the cells
+that changed, the worst first; the text of a history lists the latest changes first, after a line for each
+kind of path.
 """
 
 from __future__ import annotations

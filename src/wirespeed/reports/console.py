@@ -1,6 +1,5 @@
-"""Shared by the reports for people: tables as texts, rendering with rich, and the heading.
-
-A grid of texts is built once from a Table; each report only spells it in its markup.
+"""Shared by the reports that are text: tables as grids of texts, which each report only spells in its markup,
+rendering with rich, the heading and the warnings.
 """
 
 from __future__ import annotations

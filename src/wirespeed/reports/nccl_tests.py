@@ -1,7 +1,5 @@
-"""nccl-tests' text output: the columns at their positions, for scripts that parse them.
-
-Additional information is on further lines that begin with ``#``. Lines are printed while their sizes are
-measured.
+"""nccl-tests' text output, with the columns at their positions, for scripts that parse them. Additional
+information is on further lines that begin with ``#``. Lines are printed while their sizes are measured.
 """
 
 from __future__ import annotations

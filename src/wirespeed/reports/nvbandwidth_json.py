@@ -1,7 +1,6 @@
-"""nvbandwidth's JSON, and sailbandwidth's since 2.2, for programs that read it.
-
-A bidirectional testcase has an entry of its name with the rows of all its tables, as in nvbandwidth, and one
-entry for each table. A testcase that failed has neither matrix nor sum, and the object has its ``error``.
+"""nvbandwidth's JSON, and sailbandwidth's since 2.2, for programs that read it. A bidirectional testcase has
+an entry of its name with the rows of all its tables, as in nvbandwidth, and one entry for each table. A
+testcase that failed has neither matrix nor sum, and the object has its ``error``.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Plots for a terminal: curves, heat maps, histograms. Legible at 80 columns and without colour.
-
-The curves of a table that differ from the others are shown by name.
+"""Plots for a terminal: curves, heat maps, histograms, legible at 80 columns and without colour. Of many
+curves, those that differ from the others are shown by name.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Text of ``wirespeed check``: what is worst, the key figures, and last the verdict with cause and remedy.
-
-Parts that other screens about a run share: verdict, sentence, causes, and a bar for each key figure. With
-``--gates``, a section follows for each set of published gates.
+"""Text of ``wirespeed check``: the worst values, the key figures, and last the verdict with cause and remedy.
+Other screens about a run share its parts; with ``--gates``, a section follows for each set of published
+gates.
 """
 
 from __future__ import annotations

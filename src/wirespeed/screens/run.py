@@ -1,7 +1,6 @@
-"""Text of ``wirespeed`` without a choice of testcases: a table for each kind of path, then what a check says.
-
-All tables are in the format ``table``. Here a reader sees the key figures of each device and pair, with a
-sign at each value that is not as expected.
+"""Text of ``wirespeed`` without a choice of testcases: a table of the key figures of each device and pair for
+each kind of path, with a sign at each value that is not as expected, then what a check says. The format
+``table`` has all tables.
 """
 
 from __future__ import annotations

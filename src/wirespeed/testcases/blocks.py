@@ -1,9 +1,7 @@
-"""Testcases of block lists: which way to move the scattered blocks of a KV cache.
-
-Each method has a table of block sizes and numbers of blocks for each path. The time of a value is from the
-first call to the last byte, with the submission, because an application waits for all of it. Lists that move
-both ways, or between the host and all GPUs, start together; and lists may run while their GPU computes, which
-slows both down.
+"""Testcases of block lists: which way to move the scattered blocks of a KV cache. Each method has a table of
+block sizes and numbers of blocks for each path. A time includes the submission, because an application waits
+for it too. Lists that move both ways, or between the host and all GPUs, start together; others run while
+their GPU computes.
 """
 
 from __future__ import annotations

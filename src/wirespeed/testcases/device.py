@@ -1,7 +1,6 @@
-"""Testcases between a host and its GPUs, among the GPUs of one process, and within a GPU.
-
-Names, order and definitions are those of nvbandwidth. The receiver executes all reads. Every other kind of
-device has testcases of its memory, and of copies with the host.
+"""Testcases between a host and its GPUs, among the GPUs of one process, and within a GPU, with the names,
+order and definitions of nvbandwidth; the receiver executes all reads. Every other kind of device has
+testcases of its memory, and of copies with the host.
 """
 
 from __future__ import annotations

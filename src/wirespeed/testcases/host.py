@@ -1,6 +1,5 @@
-"""Testcases of the STREAM kernels, in the memory of GPUs or NUMA nodes.
-
-Testcases of the CPUs' memory: copies, STREAM kernels, latencies, and curves of both.
+"""Testcases of the CPUs' memory: copies, latencies, curves of both, and the STREAM kernels, which GPUs run in
+their memory too.
 """
 
 from __future__ import annotations

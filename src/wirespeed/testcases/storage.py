@@ -1,7 +1,6 @@
-"""Testcases of storage: blocks between a file in a named folder and memory, over size and depth.
-
-Host memory is measured with threads that make one call at a time, and with the queues of an io_uring; the
-memory of GPUs with threads, through host memory, or by cuFile.
+"""Testcases of storage: blocks between a file in a named folder and memory, over size and depth. Host memory
+is measured with threads that make one call at a time and with the queues of an io_uring; GPU memory with
+threads through host memory, or by cuFile.
 """
 
 from __future__ import annotations

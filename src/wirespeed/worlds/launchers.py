@@ -1,6 +1,5 @@
-"""How processes join a job: alone, started by another, with their rank in the environment, or by MPI.
-
-Options that Open MPI's mpirun requires on this machine.
+"""How processes join a job: as the only one, started by another, with their rank in the environment, or by
+MPI; and the options that Open MPI's mpirun requires on this machine.
 """
 
 from __future__ import annotations

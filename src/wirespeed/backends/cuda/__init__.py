@@ -1,7 +1,5 @@
-"""The CUDA backend: NVIDIA GPUs, through the driver and NVRTC; no toolkit is needed.
-
-``discovery`` describes the GPUs with NVML. ``backend`` measures; it is imported, with the CUDA
-bindings, only when measuring starts.
+"""The CUDA backend: NVIDIA GPUs, through the driver and NVRTC; no toolkit is needed. ``discovery`` describes
+the GPUs with NVML; what measures is imported, with the CUDA bindings, only when measuring starts.
 """
 
 from __future__ import annotations

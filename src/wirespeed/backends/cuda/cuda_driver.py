@@ -1,6 +1,5 @@
-"""``GpuDriver`` of CUDA, and the backend that measures NVIDIA GPUs with it.
-
-The driver has the names of the interface, and the functions of CUDA that do it.
+"""``GpuDriver`` of CUDA, and the backend that measures NVIDIA GPUs with it: each method of the interface
+calls the functions of CUDA that do it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""cuFile, NVIDIA's library of GPUDirect Storage, by ``cuda.bindings.cufile``.
-
-It is in the CUDA toolkit and in the wheel ``nvidia-cufile``. Where the kernel, the file system or the device
-cannot move data between storage and a GPU directly, it does so through memory of the host (its
-"compatibility mode"), which only its log says.
+"""cuFile, NVIDIA's library of GPUDirect Storage, from the CUDA toolkit or the wheel ``nvidia-cufile``. Where
+the kernel, the file system or the device cannot move data between storage and a GPU directly, it moves the
+data through host memory (its "compatibility mode"), and only its log says so.
 """
 
 from __future__ import annotations

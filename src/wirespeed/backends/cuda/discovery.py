@@ -1,6 +1,5 @@
-"""The GPUs that ``CUDA_VISIBLE_DEVICES`` selects.
-
-Discover GPUs, their links and peers with NVML and CUDA, without creating a context.
+"""Discovery of the GPUs of this host that ``CUDA_VISIBLE_DEVICES`` selects, with their links and peers, by
+NVML and CUDA; no context is created.
 """
 
 from __future__ import annotations

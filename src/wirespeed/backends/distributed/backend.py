@@ -1,7 +1,5 @@
-"""The backend of a job: all processes prepare, start and verify the same Measurement together.
-
-Every step ends in an exchange of its outcome. So all processes decide from the same values, even when to
-stop.
+"""The backend of a job: all processes prepare, start and verify the same Measurement together. Every step
+ends in an exchange of its outcome, so all processes decide from the same values, even when to stop.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""The hardware of a process in a job of several, and its part of a Measurement.
-
-Processes share a buffer by a mechanism: allocate, export, open, close, free. The calls are separate so that
-each phase can be timed. Every returned object can release itself.
+"""The hardware of one process of a job, its part of a Measurement, and the mechanisms by which processes
+share a buffer: allocate, export, open, close, free. These are separate calls, so that each phase can be
+timed; every returned object can release itself.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The gate: hold streams of all GPUs, also of several processes, until one store by a host.
-
-A clock of the host that streams wait for: for start offsets and rates.
-
-Work of a stream that is held to a rate.
+"""When streams of GPUs start, and how fast they go on: the gate, which one store by a host opens for all
+GPUs, also of several processes; a clock of the host that streams wait for; and work that it holds to a rate.
 """
 
 from __future__ import annotations

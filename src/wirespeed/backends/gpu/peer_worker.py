@@ -1,7 +1,6 @@
-"""A process that tries peer access, and that its parent can kill.
-
-It gets requests and answers with messages: the stage before each step, so that a hang has a name, each
-attempt, and ``done``. Descriptors of shared memory go with them.
+"""A process that tries peer access, and that its parent can kill. It answers each request with messages: the
+stage before each step, so that a hang has a name, each attempt, and ``done``. Descriptors of shared memory go
+with them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The host backend: CPU memory, measured by pinned threads of numba kernels.
-
-``topology`` describes the machine and needs no library. ``backend`` measures and imports numba, so it is
-imported only when measuring starts.
+"""The host backend: CPU memory, measured by pinned threads of numba kernels. ``host_discovery`` describes the
+machine and needs no library; ``backend`` imports numba, so it is imported only when measuring starts.
 """
 
 from __future__ import annotations

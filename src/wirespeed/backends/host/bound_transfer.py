@@ -1,6 +1,5 @@
-"""A Transfer with its buffers: the bytes, kernels and patterns of each thread.
-
-Where the buffers of transfers come from: the pool of this process, or memory shared between processes.
+"""A Transfer with its buffers: the bytes, kernels and patterns of each thread. The buffers are from the pool
+of this process, or memory that processes share.
 """
 
 from __future__ import annotations

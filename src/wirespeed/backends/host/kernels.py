@@ -1,9 +1,6 @@
-"""Operations of this backend, with their numbers in the kernels.
-
-The kernels of the threads: the gate, the timed operations, fills, comparisons and cycles.
-
-Importing this module compiles all of them or loads them from the cache. They release the GIL.
-Addresses and sizes are int64, sizes in bytes and whole lines of 64 bytes.
+"""The compiled kernels of the threads: the gate, the timed operations, fills, comparisons and cycles.
+Importing this module compiles all of them or loads them from the cache. They release the GIL; addresses and
+sizes are int64, sizes in bytes and whole lines of 64 bytes.
 """
 
 from __future__ import annotations
@@ -289,7 +286,7 @@ def _value(kind: int, first: int, second: int, a: int, b: int) -> int:
 
 @_jit("void(int64, int64, int64, int64, uint64)")
 def fill(base: int, begin: int, end: int, kind: int, key: int) -> None:
-    """Write words ``begin`` to ``end`` of the pattern of a key to a buffer; see ``patterns``."""
+    """Write words ``begin`` to ``end`` of the pattern of a key to a buffer; see ``test_data``."""
     words = numba.carray(as_words(base + WORD * begin), (end - begin,))
     word = key + numba.uint64(begin) * numba.uint64(STEP)
     for i in range(end - begin):

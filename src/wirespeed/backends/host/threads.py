@@ -1,7 +1,6 @@
-"""Permanent threads and their gate: one per CPU, pinned to it, waiting for work without using the CPU.
-
-The gate is that of the threads of one process, or of all processes of a host. Its clock is in memory, for
-those who can wait for a word but cannot read a clock: streams of GPUs.
+"""Permanent threads and their gate: one per CPU, pinned to it, waiting for work without using the CPU. The
+gate is common to the threads of one process, or of all processes of a host; its clock is in memory, for
+streams of GPUs, which can wait for a word but cannot read a clock.
 """
 
 from __future__ import annotations

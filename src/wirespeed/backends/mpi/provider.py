@@ -1,7 +1,5 @@
-"""Collectives over MPI on host memory: one rank per process.
-
-The calls of MPI for each collective are data: names of C functions with their arguments. The functions are
-those of the library that mpi4py is linked with; handles are numbers.
+"""Collectives over MPI on host memory, one rank per process. The calls of MPI for each collective are data:
+names of C functions of the library that mpi4py is linked with, and their arguments; handles are numbers.
 """
 
 from __future__ import annotations

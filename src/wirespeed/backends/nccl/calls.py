@@ -1,7 +1,6 @@
-"""The calls of NCCL for each collective, as data: names of C functions with their arguments.
-
-A rank has a GPU: context, stream, events, and the kernels that fill and compare buffers. Option ``-D`` of
-nccl-tests replaces the calls by kernels over NCCL's device API, which access the memory of other GPUs.
+"""The calls of NCCL for each collective, as data: names of C functions with their arguments, and the GPU of a
+rank with its stream, events and kernels. Option ``-D`` of nccl-tests replaces the calls by kernels over
+NCCL's device API, which access the memory of other GPUs.
 """
 
 from __future__ import annotations

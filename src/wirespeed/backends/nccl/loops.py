@@ -1,7 +1,6 @@
-"""Loops of operations on the ranks of one thread, in every timing mode.
-
-The calls of a loop are prepared in advance, so that nothing is decided while it is timed. Neither the calls
-nor the waits hold the interpreter's lock.
+"""Loops of operations on the ranks of one thread, in every timing mode. The calls of a loop are prepared in
+advance, so that nothing is decided while it is timed; neither the calls nor the waits hold the interpreter's
+lock.
 """
 
 from __future__ import annotations

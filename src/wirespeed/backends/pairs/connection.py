@@ -1,7 +1,6 @@
-"""The two ends of a job with what connects them: their memory, and the messages between them.
-
-Every step ends with an exchange among all processes, so that a failure at one end is a failure in all of
-them. If a message fails, the other end may wait forever, so the job ends.
+"""The two ends of a job with what connects them: their memory, and the messages between them. Every step ends
+with an exchange among all processes, so that a failure at one end is a failure in all of them. If a message
+fails, the other end may wait forever, so the job ends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Messages over NCCL, between GPUs.
-
-Messages over MPI, from host memory, or from GPU memory if MPI is GPU-aware.
+"""Messages between two ranks by a library: over NCCL between GPUs, or over MPI from host memory and, if MPI
+is GPU-aware, from GPU memory.
 """
 
 from __future__ import annotations

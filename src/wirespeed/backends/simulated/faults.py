@@ -1,6 +1,5 @@
-"""Faults of simulated machines: parsing, their effect on links, and what the system reports without any.
-
-Noise of simulated times has the levels at which times vary: samples, rounds, runs, and slow changes.
+"""Faults of simulated machines: parsing, their effect on links, the noise of times, and the facts that the
+system of a machine reports with and without faults.
 """
 
 from __future__ import annotations

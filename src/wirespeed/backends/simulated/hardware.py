@@ -1,8 +1,6 @@
-"""The links and the virtual time of a simulated machine.
-
-Concurrent transfers get max-min fair shares, which are recomputed when one ends. Transfers of a simulated
-Measurement take times with seeded noise and with the faults of the machine, and so do attempts of peer
-access.
+"""The links and the virtual time of a simulated machine. Concurrent transfers get max-min fair shares, which
+are recomputed when one ends; times have seeded noise and the faults of the machine, also those of attempts of
+peer access.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
-"""The storage backend: a file in a folder that the user named, read and written by threads.
-
-``folder`` describes the folder, and creates and removes the file. ``backend`` measures and
-imports numba, so it is imported only when measuring starts.
+"""The storage backend: a file in a folder that the user named, read and written by threads. ``folder``
+creates and removes the file; ``backend`` imports numba, so it is imported only when measuring starts.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 # mypy: disable-error-code="untyped-decorator"
-"""Calls that read and write a file, in compiled code without the interpreter and its lock.
-
-Either each thread makes one call at a time, or one thread keeps several in the queues of an io_uring. The
-layout of the queues is that of ``include/uapi/linux/io_uring.h`` of Linux.
+"""Calls that read and write a file, in compiled code without the interpreter and its lock: each thread makes
+one call at a time, or one thread keeps several in the queues of an io_uring, whose layout is that of
+``include/uapi/linux/io_uring.h`` of Linux.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""Blocks between a file and a GPU: through pinned memory of the host, or by cuFile (GPUDirect Storage).
-
-Through pinned memory each call at a time is a thread with two buffers: while the storage reads into one, the
-copy engine takes the block of the other to the GPU, or the other way round. So the slower of both decides.
-
-With cuFile each thread calls a function of this library, which moves a block between the file and the memory
-of the GPU: without memory of the host if the kernel, the file system and the device can, else through it.
+"""Blocks between a file and a GPU, through pinned host memory or by cuFile (GPUDirect Storage). Through
+pinned memory, each call at a time is a thread with two buffers, so the slower of storage and copy engine
+decides. cuFile moves blocks without host memory if the kernel, the file system and the device can.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The file of a run with its contents, and calls that threads or an io_uring make for one transfer.
-
-The first half of the file is read, the second half is written. The queues of an io_uring are made by system
-calls, because the C library has none. Sources: ``include/uapi/linux/io_uring.h`` of Linux; the flags and
-their fallbacks are those of ``engines/io_uring.c`` of fio.
+"""A measured transfer between a file and host memory: the file with its contents, and the threads or the
+io_uring that read its first half or write its second half. The queues are made by system calls, because the C
+library has none (``include/uapi/linux/io_uring.h`` of Linux); flags and fallbacks are those of
+``engines/io_uring.c`` of fio.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Charts: SVG elements, whose text the XML library escapes, colours of values, and curves.
-
-Values are neutral where they are as expected, warm and dark below, cool above. An axis is logarithmic where
-values span decades; the peak is marked, limits are dotted.
+"""Charts as SVG elements, whose text the XML library escapes: colours of values, and curves. Values are
+neutral where they are as expected, warm and dark below, cool above. An axis is logarithmic where values span
+decades; the peak is marked, limits are dotted.
 """
 
 from __future__ import annotations

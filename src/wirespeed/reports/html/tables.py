@@ -1,6 +1,5 @@
-"""How pages are made: their templates, embedded data and tables of cells.
-
-Data is embedded as gzip in base64, so that none can be interpreted as markup.
+"""How pages are made: their templates, embedded data and tables of cells. Data is embedded as gzip in base64,
+so that none can be interpreted as markup.
 """
 
 from __future__ import annotations
