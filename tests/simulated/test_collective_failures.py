@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from wirespeed.testcases.collectives import COLLECTIVES
 
 import wirespeed
 from wirespeed.backends import collective_backend, describe
@@ -25,7 +26,6 @@ from wirespeed.cli.main import main
 from wirespeed.driver import session, worker
 from wirespeed.options import RunOptions
 from wirespeed.reports.nccl_tests import PrintedLines
-from wirespeed.testcases.processes import COLLECTIVES
 from wirespeed.worlds.launchers import alone
 
 TWO = "simulated:hgx-h200-2"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wirespeed.driver.cells_of_samples import cell_of
 
 import wirespeed
 from wirespeed import backends
@@ -18,7 +19,6 @@ from wirespeed.document import Status
 from wirespeed.driver import jobs as hardware_state
 from wirespeed.driver import worker
 from wirespeed.driver.jobs import begun
-from wirespeed.driver.partial_result import cell_of
 from wirespeed.driver.session import Session
 from wirespeed.measurement import Measurement
 from wirespeed.options import RunOptions

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from wirespeed.driver.listener import Listener
 
 import wirespeed
 from wirespeed import backends as _backends
@@ -24,7 +25,7 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.driver import session
-from wirespeed.driver.jobs import Listener, Observed, begun
+from wirespeed.driver.jobs import Observed, begun
 from wirespeed.driver.session import Session
 from wirespeed.hardware.facts import Fact
 from wirespeed.hardware.topology import LinkKind, Machine, Rank

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ..backends.base import Backend
 from ..document import Document
-from ..driver.jobs import Filled, Listener
+from ..driver.listener import Filled, Listener
 from ..judging.judged import Judged
 from ..tables import Cell, Half
 from ..terminal import one_line, visible
