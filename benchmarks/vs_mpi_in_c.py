@@ -66,7 +66,7 @@ def messages(name: str, world: World, largest: int) -> Iterator[tuple[int, float
 
     from wirespeed.backends.pairs.connection import Ends
     from wirespeed.backends.pairs.libraries import MpiWire
-    from wirespeed.testcases.base import WINDOW
+    from wirespeed.testcases.messages import WINDOW
     from wirespeed.worlds.mpi import library
 
     ends = Ends.of(world)
@@ -89,7 +89,7 @@ def collectives(name: str, world: World, largest: int) -> Iterator[tuple[int, fl
     from wirespeed.backends.provider import Case, Group
     from wirespeed.collectives.operations import OPERATIONS as TABLE
     from wirespeed.collectives.options import CollectiveOptions
-    from wirespeed.testcases.processes import usual
+    from wirespeed.testcases.collectives import usual
 
     provider = MpiProvider(world, Group(0, tuple(range(world.size)), 1))
     operation = TABLE[name]

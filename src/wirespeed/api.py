@@ -26,10 +26,10 @@ from .options import RunOptions, agreed, changed, includes, takes_options
 from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism
 from .run_errors import SIGNALLED, RunInterrupted
 from .testcases import Testcase, find, select, storage
-from .testcases.selections import sweep
+from .testcases.sweep import sweep
 
 if TYPE_CHECKING:
-    from .driver.jobs import Listener
+    from .driver.listener import Listener
     from .hardware.facts import Fact
     from .judging.block_map import BlockMap
     from .results.output import Output
@@ -97,8 +97,9 @@ def run(
         >>> document.simulated, document.testcases[0].status.value
         (True, 'passed')
     """
-    from .driver.run_plan import RunTimes, kind_of_run, limit_of
+    from .driver.run_times import RunTimes, kind_of_run
     from .driver.session import Session
+    from .driver.time_limit import limit_of
 
     since = time.monotonic() if since is None else since
     if world is not None and following is not None:

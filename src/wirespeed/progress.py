@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from .document import Document, Status, TestcaseResult
-from .driver.jobs import Listener
+from .driver.listener import Listener
 from .errors import WirespeedError
 from .options import PlanOptions, declared
 from .terminal import one_line

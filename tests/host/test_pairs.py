@@ -19,8 +19,8 @@ from wirespeed.backends.pairs.connection import Connection
 from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Engine, MemoryKind
-from wirespeed.testcases.base import HOST
-from wirespeed.testcases.processes import reproducer, sharing
+from wirespeed.testcases.messages import HOST
+from wirespeed.testcases.sharing import reproducer, sharing
 
 QUICK: dict[str, Any] = {"samples": 2, "copies": 3, "timeout": 5.0}
 SMALL = sharing("shm", HOST, 2**20, 4096, (0, 1, 4096))

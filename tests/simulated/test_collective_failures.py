@@ -29,7 +29,7 @@ from wirespeed.driver import session, worker
 from wirespeed.options import RunOptions
 from wirespeed.reports.nccl_tests import PrintedLines
 from wirespeed.reports.nccl_tests_view import View
-from wirespeed.testcases.processes import COLLECTIVES
+from wirespeed.testcases.collectives import COLLECTIVES
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.launchers import alone
 

@@ -11,7 +11,7 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.document import UNFINISHED, Document, Status
-from wirespeed.driver.jobs import Listener
+from wirespeed.driver.listener import Listener
 from wirespeed.judging.judge import Check
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Unit

@@ -17,8 +17,8 @@ from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.driver import jobs as hardware_state
 from wirespeed.driver import worker
+from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.jobs import begun
-from wirespeed.driver.partial_result import cell_of
 from wirespeed.driver.session import Session
 from wirespeed.measurement import Measurement
 from wirespeed.options import RunOptions

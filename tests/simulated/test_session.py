@@ -24,7 +24,8 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.driver import session
-from wirespeed.driver.jobs import Listener, Observed, begun
+from wirespeed.driver.jobs import Observed, begun
+from wirespeed.driver.listener import Listener
 from wirespeed.driver.session import Session
 from wirespeed.hardware.facts import Fact
 from wirespeed.hardware.topology import LinkKind, Machine, Rank

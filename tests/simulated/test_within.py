@@ -15,8 +15,9 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.common import process_started
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status, TestcaseResult
-from wirespeed.driver import run_plan as run_times
-from wirespeed.driver.run_plan import NO_TIME, run_plan
+from wirespeed.driver import run_times
+from wirespeed.driver.run_plan import run_plan
+from wirespeed.driver.time_limit import NO_TIME
 from wirespeed.errors import UsageError
 from wirespeed.hardware.durations import end_seconds, least_seconds, start_seconds, usual_seconds
 from wirespeed.hardware.network import Network

@@ -26,7 +26,7 @@ from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.test_data import offsets
 from wirespeed.cli.main import main
 from wirespeed.document import TestcaseResult
-from wirespeed.driver.partial_result import cell_of
+from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.sampling import take
 from wirespeed.errors import MeasurementTimeout, Unreachable, UsageError, VerificationError
 from wirespeed.hardware.devices import Gpu, NumaNode

@@ -13,7 +13,7 @@ import wirespeed
 from wirespeed.backends import describe
 from wirespeed.backends.base import Backend, MixedBackend, Prepared, assigned
 from wirespeed.data import efficiencies
-from wirespeed.driver.sampling import one_after_another
+from wirespeed.driver.concurrency import one_after_another
 from wirespeed.errors import BackendError
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network

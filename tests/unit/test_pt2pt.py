@@ -20,7 +20,7 @@ from wirespeed.backends.pairs.connection import Connection, Ends, pattern, verif
 from wirespeed.cli.main import main
 from wirespeed.cli.two_ranks import Lines
 from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
-from wirespeed.driver import partial_result as phases
+from wirespeed.driver import slow_rows
 from wirespeed.errors import BackendError, VerificationError
 from wirespeed.hardware.topology import Machine, Rank
 from wirespeed.measurement import Axis, Measurement, Unit
@@ -30,7 +30,7 @@ from wirespeed.reports import render
 from wirespeed.reports.overalloc import reproduced
 from wirespeed.statistics import summarise
 from wirespeed.tables import Cell, Table
-from wirespeed.testcases.processes import WITH, WITHOUT, exact, reproducer
+from wirespeed.testcases.sharing import WITH, WITHOUT, exact, reproducer
 
 
 def document(result: TestcaseResult, **options: Any) -> Document:
@@ -41,13 +41,13 @@ def document(result: TestcaseResult, **options: Any) -> Document:
 
 
 def test_slow_is_half_as_long_again_in_every_sample() -> None:
-    assert phases.slow([[1.0, 1.1], [1.6, 1.7], [1.0, 3.0], []]) == [
+    assert slow_rows.slow([[1.0, 1.1], [1.6, 1.7], [1.0, 3.0], []]) == [
         "",
         "1.57 times the fastest of this phase",
         "",
         "",
     ]
-    assert phases.slow([[1.0], [1.4]]) == ["", ""]
+    assert slow_rows.slow([[1.0], [1.4]]) == ["", ""]
 
 
 def test_sizes_are_named_to_the_byte() -> None:
@@ -68,8 +68,8 @@ def test_a_sweep_is_printed_with_its_slow_cells(golden: Callable[[str, str], Non
         Axis("over", (exact(1), exact(2**21 + 1))),
         Axis("phase", ("allocate", "open", "next copies")),
     )
-    table = Table("", "time of each phase", Unit.TIME, rows, columns, phases.marked(cells))
-    lines = phases.slow_rows("overalloc_ipc_gpu", table)
+    table = Table("", "time of each phase", Unit.TIME, rows, columns, slow_rows.marked(cells))
+    lines = slow_rows.slow_rows("overalloc_ipc_gpu", table)
     assert lines == ["overalloc_ipc_gpu: open takes up to 9.5 ms in place of 5 ms with 1 B over"]
     result = TestcaseResult(
         "overalloc_ipc_gpu", Status.PASSED, counts="1 MiB of a buffer of 1 GiB", tables=(table,),

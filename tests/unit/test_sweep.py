@@ -11,7 +11,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.errors import UsageError
 from wirespeed.model import MemoryKind
 from wirespeed.testcases import PlanOptions, find
-from wirespeed.testcases.selections import sweep
+from wirespeed.testcases.sweep import sweep
 from wirespeed.units import parse_sizes
 
 TWO = "simulated:hgx-h200-2"

@@ -12,17 +12,17 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.collectives.operations import BY_NAME, OPERATIONS, Setting
 from wirespeed.document import TestcaseResult
+from wirespeed.driver.contention import blocking, slowed, suspects
 from wirespeed.driver.jobs import begun
-from wirespeed.driver.partial_result import slow
-from wirespeed.driver.sampling import blocking, slowed, suspects
 from wirespeed.driver.session import Session
+from wirespeed.driver.slow_rows import slow
 from wirespeed.hardware.network import Network
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Axis, Measurement, Sample, Unit
 from wirespeed.options import RunOptions
 from wirespeed.statistics import summarise
 from wirespeed.tables import Cell, Table
-from wirespeed.testcases import find, processes
+from wirespeed.testcases import collectives, find
 from wirespeed.testcases.patterns import ALONE
 
 
@@ -104,7 +104,7 @@ class Known(SimulatedBackend, Prepared):
 def collective(*times: tuple[float, ...], skip: int = 0) -> TestcaseResult:
     """Return a sum of 1 KiB over two processes with these times of their iterations."""
     setting = Setting(OPERATIONS["all_reduce"], BY_NAME["float"], "sum")
-    case = processes.collective(setting, ranks=2, lateness=2)
+    case = collectives.collective(setting, ranks=2, lateness=2)
     assert case.swept
     case = replace(case, pattern=case.swept((1024,)))
     backend = Known(times)

@@ -30,7 +30,7 @@ from .nccl_tests_options import Asked, parser
 if TYPE_CHECKING:
     from ..backends.collective_backend import Make
     from ..document import Document
-    from ..driver.jobs import Listener
+    from ..driver.listener import Listener
     from ..reports.nccl_tests import PrintedLines
     from .nccl_tests_file import JsonFile
     from .parser import Parser
@@ -70,7 +70,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
         arguments.error(str(error))
     from ..backends.collective_backend import SETUP_S
     from ..reports.nccl_tests_view import stopped
-    from ..testcases.processes import members
+    from ..testcases.collectives import members
     from ..worlds.launchers import STARTED, join, launched, leads
     from .nccl_tests_file import JsonFile
 
@@ -178,8 +178,8 @@ def _measure(
     from ..driver.jobs import begun
     from ..driver.session import Session
     from ..results.store import Saver
-    from ..testcases.processes import collective, names
-    from ..testcases.selections import sweep
+    from ..testcases.collectives import collective, names
+    from ..testcases.sweep import sweep
 
     agree_on(world, wanted.comparable())
     asked, provider = wanted.options, wanted.provider

@@ -25,7 +25,8 @@ from ..reports import DialectName, Style, nvbandwidth, nvbandwidth_json
 from ..reports.dialects import DIALECTS, NOT_SIMULATED, SIMULATED, VERSIONS, Dialect
 from ..terminal import visible
 from ..testcases import Testcase
-from ..testcases.selections import named_pair, restricted, selected
+from ..testcases.nvbandwidth_versions import restricted, selected
+from ..testcases.selections import named_pair
 from ..units import MIB, parse_duration
 from ..worlds.launchers import promised
 from . import configuration as environment

@@ -16,7 +16,8 @@ from types import NoneType
 from typing import TYPE_CHECKING
 
 from ..document import Document, TestcaseResult
-from ..driver.jobs import Listener, join
+from ..driver.jobs import join
+from ..driver.listener import Listener
 from ..errors import EXIT_CODES, ExitCode, UsageError
 from ..judging.judged import Judged
 from ..options import GPU, HOW, JOB, STOP, WHAT, RunOptions, declared

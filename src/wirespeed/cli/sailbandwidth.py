@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from ..document import Document, TestcaseResult
-from ..driver.jobs import Listener
+from ..driver.listener import Listener
 from ..errors import MOST_LISTED, VerificationError
 from ..hardware.devices import Fault, FaultKind
 from ..hardware.topology import Machine

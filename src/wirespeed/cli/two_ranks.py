@@ -12,14 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ..driver.jobs import Filled, Listener, join
+from ..driver.jobs import join
+from ..driver.listener import Filled, Listener
 from ..errors import ExitCode, UsageError
 from ..hardware.devices import is_host
 from ..judging.judged import Judged
 from ..model import Engine
 from ..terminal import error_line, visible
-from ..testcases.base import MAX_MPI_BYTES, message
-from ..testcases.processes import MECHANISMS, reproducer, sharing
+from ..testcases.messages import MAX_MPI_BYTES, message
+from ..testcases.sharing import MECHANISMS, reproducer, sharing
 from ..units import format_size, parse_duration, parse_size, parse_sizes
 from .common import check_format, lead, measured, measured_code, print_report, style, texts_aside
 from .parser import Parser
@@ -150,7 +151,7 @@ _SIZES = "1:64MiB:x4"
 
 
 def main_of_pt2pt(name: str, argv: Sequence[str]) -> int:
-    from ..testcases.selections import sweep
+    from ..testcases.sweep import sweep
 
     options = parser_of_pt2pt(name).parse_args(argv)
     if "mpi" in options.over:

@@ -1,10 +1,5 @@
-"""The Document of a run before anything is measured.
-
-Jobs of several processes: join them, and describe the machine of all processes.
-
-What backends report of the hardware: its state around each testcase, and slow counters around the run.
-
-Listeners of a run: progress, printing, saving.
+"""How a run begins: the processes of its job are joined, the machine of all of them is described, and a
+Document without results is made.
 """
 
 from __future__ import annotations
@@ -14,7 +9,6 @@ import math
 import os
 import platform
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,18 +18,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import structs
 
-from ..document import SCHEMA, Document, TestcaseResult
-from ..errors import UsageError, VerificationError
+from ..document import SCHEMA, Document
+from ..errors import UsageError
 from ..hardware.devices import Gpu, NumaNode
 from ..hardware.facts import Fact
 from ..hardware.topology import Link, Machine, Rank
 from ..options import RunOptions, documented
-from ..tables import Cell, State
+from ..tables import State
 from ..testcases import Testcase
 from ..version import __version__
 
 if TYPE_CHECKING:
-    from ..backends.base import Backend
     from ..worlds.base import World
 
 
@@ -308,91 +301,3 @@ def _links(machines: Sequence[Machine], ranks: Sequence[Rank]) -> tuple[Link, ..
             moved = replace(link, source=vertex(link.source), destination=vertex(link.destination))
             links[moved] = None
     return tuple(links)
-
-
-#: Reading the state takes 10 ms per GPU: the state after a testcase is also the state before the next one if
-#: no more time than this has passed, in s.
-STATE_MAX_AGE_S = 0.05
-
-
-class HardwareState:
-    """Readings of the backends of a run.
-
-    Attributes:
-        counted: Slow counters before the first testcase of each backend.
-    """
-
-    def __init__(self) -> None:
-        self.counted: State = ()
-        #: Last reading: time, backends, quantities.
-        self._last: tuple[float, tuple[Backend, ...], State] = (-math.inf, (), ())
-        self._counting: list[Backend] = []
-
-    def before(self, watched: Sequence[Backend]) -> State:
-        """The state before a testcase, perhaps a recent one, with counters not read before."""
-        taken, backends, state = self._last
-        if backends != tuple(watched) or time.monotonic() - taken > STATE_MAX_AGE_S:
-            state = self.after(watched)
-        new = [backend for backend in watched if backend not in self._counting]
-        self._counting += new
-        counted = tuple(quantity for backend in new for quantity in backend.counters())
-        self.counted += counted
-        return *state, *counted
-
-    def after(self, watched: Sequence[Backend]) -> State:
-        """The state after a testcase."""
-        state = state_of(watched)
-        self._last = (time.monotonic(), tuple(watched), state)
-        return state
-
-    def count(self) -> State:
-        """The slow counters after the last testcase."""
-        return tuple(quantity for backend in self._counting for quantity in backend.counters())
-
-
-def state_of(watched: Sequence[Backend]) -> State:
-    """The state that some backends report, each quantity once."""
-    return tuple({quantity.key: quantity for backend in watched for quantity in backend.state()}.values())
-
-
-def busy_of(watched: Sequence[Backend]) -> dict[str, str]:
-    """The devices that other processes use, as some backends report it: device -> how."""
-    return {device: how for backend in watched for device, how in backend.busy().items()}
-
-
-#: Key of a table, and a cell of it.
-Filled = tuple[str, Cell]
-
-
-class Listener:
-    """Base class of listeners: override any methods. The thread that runs the Session calls them."""
-
-    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
-        """Handle the start of a run, before the first measurement."""
-
-    def run_extended(self, testcases: Sequence[Testcase]) -> None:
-        """Handle further testcases, which the run measures next."""
-
-    def testcase_started(self, case: Testcase, measurements: int) -> None:
-        """Handle the start of a testcase with this number of measurements; not called if it is waived."""
-
-    def measuring(self, case: Testcase, done: int, stage: str) -> None:
-        """Handle progress; called about ten times a second while a testcase runs."""
-
-    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
-        """Handle the end of a measurement.
-
-        Args:
-            case: The running testcase.
-            cells: Cells that the measurement filled, from its samples only.
-            known: Returns the Document of all results so far.
-        """
-
-    def data_wrong(self, case: Testcase, error: VerificationError) -> None:
-        """Handle wrong data of a measurement, before its testcase ends."""
-
-    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Handle the result of a testcase, also of a waived one."""
-
-    def run_ended(self, document: Document) -> None:
-        """Handle the end of the run; called exactly once, also after an error."""

@@ -1,154 +1,24 @@
-"""Cells from samples: values, statistics, and the bytes that count.
-
-Slow rows of tables whose rows should have equal times.
-
-The results of a testcase while it runs, and their conversion to tables.
+"""The results of a testcase while it runs: its cells are replaced after each round, and become tables at any
+time. The worker thread writes them, the watching thread reads them.
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from msgspec.structs import replace
-
 from ..document import Status
 from ..errors import VerificationError
-from ..hardware.limits import Allowance, by_transport
-from ..measurement import UNSEEN, Measurement, Place, Reduce, kind_of, value_of
-from ..model import Engine, Role, Transfer
-from ..statistics import interval, median, nearest_rank, summarise
-from ..tables import Calls, Cell, Reading, Table
+from ..measurement import Measurement
+from ..model import Engine, Transfer
+from ..tables import Cell, Reading, Table
 from ..testcases import Layout
 from ..testcases.patterns import ALONE
-from ..units import format_time, many
-from .sampling import Rounds, Taken, counting, medians, values_of
-
-
-def cell_of(
-    measurement: Measurement,
-    place: Place,
-    by_links: Allowance,
-    rounds: Sequence[Taken],
-    *,
-    skip: int,
-    use_mean: bool,
-) -> Cell:
-    """A cell from the samples of its Measurement.
-
-    Its value is the median of the medians of the rounds.
-
-    Args:
-        by_links: What the links allow.
-        rounds: What was taken in each round.
-        skip: Number of leading iterations that statistics leave out.
-        use_mean: Whether the value is the mean of the samples; the median otherwise.
-    """
-    taken = [sample for each in rounds for sample in each.samples]
-    wrong = sum(counts) if (counts := [each.wrong for each in rounds if each.wrong is not None]) else None
-    samples = counting(taken, place, skip)
-    of_rounds = values_of(rounds, measurement, place, skip)
-    values = tuple(itertools.chain.from_iterable(of_rounds))
-    if place.reduce is Reduce.LATENESS:
-        parts = [[lap.by_process[place.transfers[0]] for lap in s.iterations] for s in taken]
-    else:
-        parts = [[value_of(place, measurement, lap) for lap in s.iterations] for s in samples]
-    summary = summarise(values)
-    middles = medians(of_rounds)
-    value = summary.mean if use_mean else median(sorted(middles))
-    if any(parts):  # each iteration was timed: their statistics say more than those of a few runs
-        values = tuple(itertools.chain.from_iterable(parts))
-        summary = summarise(tuple(itertools.chain.from_iterable(laps[skip:] for laps in parts)))
-    first, copies, works = samples[0], rounds[-1].copies, measurement.works
-    if measurement.collective:
-        moved, copies = float(measurement.collective.counted), round(first.amounts[0])
-        wrong = wrong if place.table == "time" else None
-    elif place.reduce.is_time:
-        moved = 0.0
-    else:
-        moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
-    means = tuple(dict.fromkeys(first.means[i] for i in place.transfers)) if first.means else ()
-    by_links = by_transport(by_links, measurement, place, means)
-    paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
-    return Cell(
-        place.row,
-        place.column,
-        value,
-        **vars(by_links),
-        reason=many(wrong, "wrong element") if wrong else "",
-        bytes=0 if paced or place.reduce.is_time else round(moved),
-        copies=copies,
-        means=means,
-        wrong=wrong,
-        statistics=summary,
-        samples=values,
-        rounds=middles if len(middles) > 1 else (),
-        interval=None if use_mean else interval(middles, UNSEEN[kind_of(measurement, place)]),
-        expect=place.expect,
-        calls=_calls(rounds) if measurement.moves_lists and not place.reduce.is_time else None,
-    )
-
-
-def _calls(rounds: Sequence[Taken]) -> Calls | None:
-    """The times of single calls with a block list in all rounds; None if no call was timed."""
-    ordered = sorted(itertools.chain.from_iterable(each.calls for each in rounds))
-    if not ordered:
-        return None
-    first = sorted(each.first for each in rounds if each.first is not None)
-    p50, p99 = (nearest_rank(ordered, fraction) for fraction in (0.5, 0.99))
-    return Calls(len(ordered), p50, p99, median(first) if first else None)
-
-
-#: A cell is slow if its median is at least this multiple of the fastest median of its column, and all its
-#: samples are above all samples of the fastest.
-SLOW = 1.5
-
-
-def slow(samples: Sequence[Sequence[float]]) -> list[str]:
-    """For each row of a column the reason why it is slow (see `SLOW`); empty if it is not.
-
-    Args:
-        samples: Times of each row, in s.
-    """
-    medians = [summarise(times).median if times else float("inf") for times in samples]
-    best = min(range(len(medians)), key=lambda i: medians[i], default=0)
-    reasons = []
-    for times, middle in zip(samples, medians, strict=True):
-        is_slow = bool(times) and middle >= SLOW * medians[best] and min(times) > max(samples[best])
-        reasons.append(f"{middle / medians[best]:.3g} times the fastest of this phase" if is_slow else "")
-    return reasons
-
-
-def marked(cells: Iterable[Cell]) -> tuple[Cell, ...]:
-    """The cells; slow ones with the reason."""
-    rows = list(cells)
-    for column in {cell.column for cell in rows}:
-        own = [i for i, cell in enumerate(rows) if cell.column == column and cell.value is not None]
-        for i, why in zip(own, slow([rows[i].samples for i in own]), strict=True):
-            rows[i] = replace(rows[i], reason=why)
-    return tuple(rows)
-
-
-def slow_rows(name: str, table: Table) -> list[str]:
-    """A warning for each column with slow cells."""
-    lines = []
-    for j, phase in enumerate(table.columns.labels):
-        cells = [cell for cell in table.cells if cell.column == j and cell.value is not None]
-        slowest = [cell for cell in cells if cell.is_slow]
-        if slowest:
-            fastest = min(cell.value or 0 for cell in cells)
-            over = ", ".join(table.rows.labels[cell.row] for cell in slowest)
-            most = max(cell.value or 0 for cell in slowest)
-            lines.append(
-                f"{name}: {phase} takes up to {format_time(most)} in place of {format_time(fastest)} "
-                f"with {over} over"
-            )
-    return lines
-
+from ..units import many
+from .sampling import Rounds, Taken
+from .slow_rows import marked
 
 #: Returns the cells that a Measurement fills, from its rounds.
 ToCells = Callable[[Sequence[Taken]], Sequence[tuple[str, Cell]]]

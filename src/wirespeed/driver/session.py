@@ -29,10 +29,12 @@ from ..run_errors import SIGNALLED, RunInterrupted, Undisturbed
 from ..tables import Cell, Reading, State
 from ..testcases import Testcase
 from ..testcases.selections import by_value
-from .jobs import HardwareState, Listener, Observed, busy_of, state_of, timestamp
+from .contention import scheduled
+from .hardware_state import HardwareState, busy_of, state_of
+from .jobs import Observed, timestamp
+from .listener import Listener
 from .partial_result import PartialResult
-from .run_plan import NO_TIME, TimeLimit
-from .sampling import scheduled
+from .time_limit import NO_TIME, TimeLimit
 from .worker import CANCEL_GRACE_S, NO_CANCEL_GRACE_S, Ended, TestcaseRun, Worker
 
 #: How long a cancelled call that may hang can take to return after Ctrl-C, in s: neither the user nor the

@@ -35,10 +35,15 @@ from ..statistics import Rule
 from ..tables import LATE, State, Table
 from ..testcases import Plan, Testcase
 from ..units import many
-from .jobs import Filled
-from .partial_result import PartialResult, cell_of, slow_rows
-from .run_plan import NO_TIME, TimeLimit, shrunk, smaller_buffers
-from .sampling import Taken, blocking, one_after_another, slowed, suspects, take
+from .cells_of_samples import cell_of
+from .concurrency import one_after_another
+from .contention import blocking, slowed, suspects
+from .listener import Filled
+from .partial_result import PartialResult
+from .sampling import Taken, take
+from .slow_rows import slow_rows
+from .smaller_buffers import shrunk, smaller_buffers
+from .time_limit import NO_TIME, TimeLimit
 
 #: How long a cancelled call may take to return before the run is given up, in s.
 CANCEL_GRACE_S = 5.0

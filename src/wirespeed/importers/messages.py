@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..measurement import Unit
 from ..results.imported_limits import ONE_NIC, ONE_NIC_BOTH_WAYS
-from ..testcases.base import BANDWIDTH, LATENCY, RATE
+from ..testcases.messages import BANDWIDTH, LATENCY, RATE
 from ..units import GB, MB, MIB, many
 from . import scan
 from .log import Columns, FoundLog, FoundTable, Tool, curve, each, parts, runs

@@ -24,7 +24,7 @@ from ..results.imported_limits import allowed, between_hosts, of_collective, of_
 from ..statistics import summarise
 from ..tables import BUSBW, LATE, Cell, Half, Table
 from ..testcases import TABLE, Plan, Testcase
-from ..testcases.processes import PLACES, collective, names
+from ..testcases.collectives import PLACES, collective, names
 from ..units import Nics, many
 from . import scan
 from .gpu_sets import alike, members_of, widened

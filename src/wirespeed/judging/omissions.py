@@ -37,7 +37,7 @@ from ..terminal import one_line
 from ..testcases import TABLE, Testcase
 from ..testcases.blocks import TESTCASES as BLOCK_LISTS
 from ..testcases.blocks import of_key
-from ..testcases.processes import collective, members
+from ..testcases.collectives import collective, members
 from ..testcases.selections import COVERING
 from ..units import format_size, format_time, many, some
 from ..version import __version__

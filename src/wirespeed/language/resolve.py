@@ -26,9 +26,9 @@ from ..model import (
 )
 from ..statistics import grouped
 from ..testcases.base import DEFAULT_SIZE
+from ..testcases.collectives import default_size, members, usual, work_of
 from ..testcases.device import CHASE_SIZE, SIGNAL_SIZE
 from ..testcases.host import chase_size, streaming_size
-from ..testcases.processes import default_size, members, usual, work_of
 from ..units import format_size, format_time
 from .files import OF_FILES, file_transfer, is_file
 from .syntax import CollectiveStatement, Devices, LanguageError, Line, Rate, Source, Span, Statement

@@ -298,7 +298,7 @@ def gate_parts(result: GateResult) -> Iterator[str]:
     yield from filter(None, (result.why, result.remark))
 
 
-#: Mark of a slow cell (`driver.partial_result.SLOW`), and of one with wrong elements -> its footnote.
+#: Mark of a slow cell (`driver.slow_rows.SLOW`), and of one with wrong elements -> its footnote.
 FOOTNOTES = {
     "*": "* at least 1.5 times the fastest time of the phase, in every sample",
     "!": "! wrong elements in the result",

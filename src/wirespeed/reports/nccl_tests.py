@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..document import Document
-from ..driver.jobs import Filled, Listener
+from ..driver.listener import Filled, Listener
 from ..judging.judged import Judged
 from ..tables import Cell, Half
 from ..terminal import one_line, visible

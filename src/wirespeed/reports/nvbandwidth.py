@@ -26,7 +26,7 @@ from ..model import Executor, Memory, Operation, Transfer
 from ..tables import Cell, Table
 from ..terminal import one_line
 from ..testcases import find
-from ..testcases.selections import PROCESSES, listed
+from ..testcases.nvbandwidth_versions import PROCESSES, listed
 from ..units import MIB, displayed
 from .dialects import DIALECTS, Dialect, called
 from .style import Style

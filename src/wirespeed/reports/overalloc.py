@@ -7,7 +7,7 @@ import textwrap
 from ..document import Document, Status, TestcaseResult
 from ..judging.judged import Judged
 from ..tables import Cell
-from ..testcases.processes import WITH, WITHOUT
+from ..testcases.sharing import WITH, WITHOUT
 from ..units import format_time
 from .findings import aligned, footnotes, mark
 from .style import Style

@@ -21,8 +21,8 @@ from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Measurement
 from ..model import Access, Engine
 from ..tables import BUSBW, Table
-from ..testcases.base import BANDWIDTH
-from ..testcases.processes import members
+from ..testcases.collectives import members
+from ..testcases.messages import BANDWIDTH
 from ..units import GIB, KIB, MIB, Nics
 
 #: In the names of testcases that copy in both directions at once.

@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..document import SCHEMA, UNFINISHED, Document, TestcaseResult
-from ..driver.jobs import Filled, Listener
+from ..driver.listener import Filled, Listener
 from ..errors import DocumentError, MachineError, NotARun, StorageError, UsageError
 from ..files import LARGEST_MIB, new_file, read
 from ..hardware.topology import check

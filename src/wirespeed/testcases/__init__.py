@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from ..errors import UnknownTestcase
 from ..hardware.topology import Machine
 from ..model import Engine
-from . import blocks, device, host, processes, storage
-from .base import TESTCASES, Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
+from . import blocks, collectives, device, host, processes, sharing, storage
+from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
+from .messages import TESTCASES
 
 __all__ = [
     "TABLE",
@@ -26,8 +27,8 @@ __all__ = [
 
 #: All testcases, in the order in which they run.
 TABLE: tuple[Testcase, ...] = (
-    *device.TESTCASES, *device.OWN, *processes.TESTCASES, *processes.COLLECTIVES, *host.TESTCASES,
-    *TESTCASES, *processes.SHARING, *device.ATTACHED, *blocks.TESTCASES,
+    *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.COLLECTIVES, *host.TESTCASES,
+    *TESTCASES, *sharing.SHARING, *device.ATTACHED, *blocks.TESTCASES,
     *storage.TESTCASES,
 )  # fmt: skip
 

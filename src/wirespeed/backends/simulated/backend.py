@@ -58,7 +58,7 @@ from ...model import (
     Transfer,
 )
 from ...options import RunOptions
-from ...testcases.processes import members
+from ...testcases.collectives import members
 from ...units import MIB, format_size
 from ...worlds.launchers import alone
 from ..base import Backend, BackendDetails, Prepared
