@@ -85,12 +85,11 @@ def messages(name: str, world: World, largest: int) -> Iterator[tuple[int, float
 
 def collectives(name: str, world: World, largest: int) -> Iterator[tuple[int, float]]:
     """Yield sizes in bytes and times of one operation in s."""
-    from wirespeed.testcases.collectives import usual
-
     from wirespeed.backends.mpi.provider import MpiProvider
     from wirespeed.backends.provider import Case, Group
     from wirespeed.collectives.operations import OPERATIONS as TABLE
     from wirespeed.collectives.options import CollectiveOptions
+    from wirespeed.testcases.collectives import usual
 
     provider = MpiProvider(world, Group(0, tuple(range(world.size)), 1))
     operation = TABLE[name]

@@ -11,7 +11,6 @@ from queue import Queue
 from typing import Any
 
 import pytest
-from wirespeed.testcases.sharing import reproducer, sharing
 
 import wirespeed
 from tests.threads import together, worlds
@@ -21,6 +20,7 @@ from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Engine, MemoryKind
 from wirespeed.testcases.messages import HOST
+from wirespeed.testcases.sharing import reproducer, sharing
 
 QUICK: dict[str, Any] = {"samples": 2, "copies": 3, "timeout": 5.0}
 SMALL = sharing("shm", HOST, 2**20, 4096, (0, 1, 4096))

@@ -6,12 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from wirespeed.driver.listener import Listener
 
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.document import UNFINISHED, Document, Status
+from wirespeed.driver.listener import Listener
 from wirespeed.judging.judge import Check
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Unit

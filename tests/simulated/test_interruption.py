@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from wirespeed.driver.listener import Listener
 
 import wirespeed
 from tests.conftest import own_time
@@ -21,6 +20,7 @@ from wirespeed import run_errors
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Status
+from wirespeed.driver.listener import Listener
 from wirespeed.run_errors import ENDING, SIGNALLED, Undisturbed, waited
 
 TWO = "simulated:hgx-h200-2"

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from wirespeed.driver.listener import Listener
 
 import wirespeed
 from wirespeed.backends.base import Prepared
@@ -16,6 +15,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
+from wirespeed.driver.listener import Listener
 from wirespeed.errors import BackendError, MachineError, OutOfMemory
 from wirespeed.measurement import Measurement
 from wirespeed.options import RunOptions

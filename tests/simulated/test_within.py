@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 import pytest
-from wirespeed.driver.time_limit import NO_TIME
 
 import wirespeed
 from wirespeed.backends.simulated import parse
@@ -18,6 +17,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document, Status, TestcaseResult
 from wirespeed.driver import run_times
 from wirespeed.driver.run_plan import run_plan
+from wirespeed.driver.time_limit import NO_TIME
 from wirespeed.errors import UsageError
 from wirespeed.hardware.durations import end_seconds, least_seconds, start_seconds, usual_seconds
 from wirespeed.hardware.network import Network

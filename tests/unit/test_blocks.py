@@ -18,7 +18,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from wirespeed.driver.cells_of_samples import cell_of
 
 import wirespeed
 from tests.fakes import gpu as fake
@@ -27,6 +26,7 @@ from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.test_data import offsets
 from wirespeed.cli.main import main
 from wirespeed.document import TestcaseResult
+from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.sampling import take
 from wirespeed.errors import MeasurementTimeout, Unreachable, UsageError, VerificationError
 from wirespeed.hardware.devices import Gpu, NumaNode

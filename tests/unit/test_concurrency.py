@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from wirespeed.driver.concurrency import one_after_another
 
 import wirespeed
 from wirespeed.backends import describe
-from wirespeed.backends.base import Backend, MixedBackend, Prepared, assigned
+from wirespeed.backends.base import Backend, Prepared
+from wirespeed.backends.mixed import MixedBackend, assigned
 from wirespeed.data import efficiencies
+from wirespeed.driver.concurrency import one_after_another
 from wirespeed.errors import BackendError
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network

@@ -11,13 +11,12 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from msgspec.structs import replace
-from wirespeed.testcases.sharing import WITH, WITHOUT, exact, reproducer
 
 import wirespeed
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.backend import HostBuffers
-from wirespeed.backends.pairs.backend import PreparedMessages
 from wirespeed.backends.pairs.connection import Connection, Ends, pattern, verify
+from wirespeed.backends.pairs.message_patterns import PreparedMessages
 from wirespeed.cli.main import main
 from wirespeed.cli.two_ranks import Lines
 from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
@@ -31,6 +30,7 @@ from wirespeed.reports import render
 from wirespeed.reports.overalloc import reproduced
 from wirespeed.statistics import summarise
 from wirespeed.tables import Cell, Table
+from wirespeed.testcases.sharing import WITH, WITHOUT, exact, reproducer
 
 
 def document(result: TestcaseResult, **options: Any) -> Document:
@@ -286,7 +286,7 @@ def connection(rank: int, machine: Machine, here: Machine) -> Connection:
 def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each process sees its own GPU alone, all of them are called gpu0."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from wirespeed.backends.gpu import memory as place
+    from wirespeed.backends.gpu import sharing as place
     from wirespeed.hardware.devices import Gpu
     from wirespeed.hardware.topology import Rank
 

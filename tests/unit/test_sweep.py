@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wirespeed.testcases.sweep import sweep
 
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import UsageError
 from wirespeed.model import MemoryKind
 from wirespeed.testcases import PlanOptions, find
+from wirespeed.testcases.sweep import sweep
 from wirespeed.units import parse_sizes
 
 TWO = "simulated:hgx-h200-2"

@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from wirespeed.testcases.nvbandwidth_versions import of_nvbandwidth
 
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import UnknownTestcase
@@ -11,6 +10,7 @@ from wirespeed.measurement import Reduce
 from wirespeed.model import Access, Engine, MemoryKind, Operation, Role
 from wirespeed.options import TIERS, includes
 from wirespeed.testcases import TABLE, PlanOptions, find, select
+from wirespeed.testcases.nvbandwidth_versions import of_nvbandwidth
 
 TWO = parse("hgx-h200-2")
 _COPIES = """host_to_device_memcpy_ce device_to_host_memcpy_ce host_to_device_bidirectional_memcpy_ce

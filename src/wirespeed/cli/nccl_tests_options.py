@@ -19,7 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..backends.provider import MASK, SPLIT, minimum
+from ..backends.rank_groups import MASK, SPLIT, minimum
 from ..collectives.operations import BY_NAME, OPERATIONS, OPERATORS, CollectiveOp, Division, operation_of
 from ..collectives.options import (
     ALL,
@@ -399,7 +399,7 @@ def header_without_devices(wanted: Asked, ranks: int, machine: Machine | None) -
 
     libraries: dict[str, str] = {}
     if wanted.provider == NCCL:
-        from ..backends.nccl.channel import libraries as of_nccl
+        from ..backends.nccl.library import libraries as of_nccl
 
         with suppress(ImportError, RuntimeError):  # without its version, the header has 0
             libraries = of_nccl()
