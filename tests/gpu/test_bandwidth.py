@@ -29,7 +29,7 @@ def test_memory_is_below_what_its_clock_allows(gpu):
 @pytest.fixture(scope="module")
 def blas() -> None:
     """cuBLAS: of the extra cublas, or installed otherwise."""
-    from wirespeed.backends.cuda import driver as cublas
+    from wirespeed.backends.cuda import cublas
 
     if reason := cublas.load_blas()[1]:
         pytest.skip(reason)

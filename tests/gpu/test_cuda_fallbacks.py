@@ -66,7 +66,7 @@ def test_peer_access_is_disabled_and_enabled_again(
 def test_ptx_of_an_architecture_before_this_one(
     machine: Machine, options: RunOptions, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from wirespeed.backends.cuda import driver as compiler
+    from wirespeed.backends.cuda import compiler
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(compiler, "_target", lambda *_: "compute_75")

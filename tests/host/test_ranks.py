@@ -20,13 +20,7 @@ from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
 from wirespeed.backends.base import Backend
 from wirespeed.backends.distributed.backend import DistributedBackend
-from wirespeed.backends.distributed.endpoint import (
-    Allocation,
-    Handle,
-    JobContext,
-    LocalPart,
-    TransferTiming,
-)
+from wirespeed.backends.distributed.endpoint import Allocation, Handle, JobContext, LocalPart, TransferTiming
 from wirespeed.backends.distributed.prepared import DistributedPrepared
 from wirespeed.backends.host.backend import HostBackend, HostEndpoint, ShmSharing
 from wirespeed.document import Document, Status
@@ -431,7 +425,9 @@ def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
 def test_messages_have_no_rate_and_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
     from wirespeed.language.toml_file import of_line
 
-    monkeypatch.setattr("wirespeed.backends.distributed.exchange.TransportSelector.of", lambda *_: "mpi")
+    monkeypatch.setattr(
+        "wirespeed.backends.distributed.transport_selection.TransportSelector.of", lambda *_: "mpi"
+    )
     for line in (
         "rank0 -> rank1 rate=1GB/s",
         "rank0 -> rank1 start=1ms",

@@ -19,8 +19,8 @@ import pytest
 import wirespeed
 from wirespeed.backends import collective_backend, describe
 from wirespeed.backends.provider import Elapsed
-from wirespeed.backends.simulated import backend as simulated_collectives
-from wirespeed.backends.simulated.backend import SimulatedProvider
+from wirespeed.backends.simulated import collectives
+from wirespeed.backends.simulated.collectives import SimulatedProvider
 from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.common import speak_for_leader
 from wirespeed.cli.main import main
@@ -109,7 +109,7 @@ def test_a_failure_in_the_middle_keeps_what_was_measured(
     """The line of the size in which it fails ends after its first result."""
 
     def fail() -> None:
-        raise simulated_collectives.BackendError("the GPU has fallen off the bus")
+        raise collectives.BackendError("the GPU has fallen off the bus")
 
     fails_at(11, monkeypatch, fail)  # warm-ups and checks: three operations out of place and three in place
     saved = tmp_path / "run.json"
@@ -389,7 +389,7 @@ def test_a_stage_that_makes_progress_is_not_late(
 def test_a_long_loop_has_the_time_that_its_operations_take(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, limits = Clock(), []
     monkeypatch.setattr(collective_backend, "time", clock)
-    backend = simulated_collectives.connect(describe(TWO), 2)
+    backend = collectives.connect(describe(TWO), 2)
     backend._options = replace(backend._options, timeout=300.0)
     loop = SimulatedProvider.loop
 

@@ -15,7 +15,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.backends.simulated.backend import SimulatedProvider
+from wirespeed.backends.simulated.collectives import SimulatedProvider
 from wirespeed.cli.main import main
 from wirespeed.collectives.operations import OPERATIONS, OPERATORS
 from wirespeed.document import RankInfo, Status

@@ -15,8 +15,7 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 from wirespeed.cli.main import main
 from wirespeed.document import Status
-from wirespeed.driver import jobs as hardware_state
-from wirespeed.driver import worker
+from wirespeed.driver import hardware_state, worker
 from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.jobs import begun
 from wirespeed.driver.session import Session

@@ -67,7 +67,7 @@ def test_what_goes_wrong() -> None:
 
 
 def test_rows_that_are_slow_are_marked_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirespeed.backends.simulated.backend import SimulatedPair
+    from wirespeed.backends.simulated.pairs import SimulatedPair
 
     sharing = SimulatedPair._sharing
 

@@ -18,8 +18,7 @@ from msgspec import structs
 import wirespeed
 from wirespeed import backends as _backends
 from wirespeed.backends.base import Backend, BackendDetails, Prepared
-from wirespeed.backends.simulated import backend as simulated_collectives
-from wirespeed.backends.simulated import parse
+from wirespeed.backends.simulated import collectives, parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.backends.simulated.hardware import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
@@ -461,7 +460,7 @@ def test_ctrl_c_does_not_wait_for_a_library_that_never_returns(monkeypatch: pyte
 
     monkeypatch.setattr(session.Worker, "cancel", cancel)
     machine = parse("dgx-a100-8+stuck")
-    backend = simulated_collectives.connect(machine, 2)
+    backend = collectives.connect(machine, 2)
     with pytest.raises(wirespeed.RunInterrupted):
         wirespeed.run(["all_reduce"], machine=machine, backends=[backend], listeners=[Interrupter()])
     assert waits == [session.MAY_HANG_GRACE_S]

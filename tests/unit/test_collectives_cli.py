@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from wirespeed.backends import describe
-from wirespeed.backends.provider import group_of
-from wirespeed.backends.simulated.backend import SimulatedProvider
+from wirespeed.backends.rank_groups import group_of
+from wirespeed.backends.simulated.collectives import SimulatedProvider
 from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.commands import called_as, executables, module_of
 from wirespeed.cli.main import main

@@ -23,8 +23,7 @@ from wirespeed.backends.cuda import cuda_driver
 from wirespeed.backends.cuda.cuda_driver import CudaDriver
 from wirespeed.backends.nccl import calls as device_api
 from wirespeed.backends.nccl import calls as gpu
-from wirespeed.backends.nccl import channel as messages
-from wirespeed.backends.nccl import provider
+from wirespeed.backends.nccl import debug, library, provider
 from wirespeed.backends.nccl.calls import DeviceKernel, Format, format_of
 from wirespeed.backends.nccl.provider import NcclProvider
 from wirespeed.backends.provider import BackendError, Case, Group, Refused
@@ -410,7 +409,7 @@ def test_kernels_and_numpy_agree(kernels: Any) -> None:
 
 
 def test_the_kernels_compile_for_all_architectures(tmp_path: Any) -> None:
-    from wirespeed.backends.cuda import driver as compiler
+    from wirespeed.backends.cuda import compiler
 
     pytest.importorskip("cuda.bindings")
     if not compiler.nvrtc_version():
@@ -435,7 +434,7 @@ def test_an_error_keeps_the_words_of_nccl(
     """Programs look for them; a warning of the log follows, as in ``NCCLCHECK`` of nccl-tests' common.h."""
     log = tmp_path / "nccl.log"
     log.touch()
-    monkeypatch.setattr(messages, "log_of", lambda: log)
+    monkeypatch.setattr(debug, "log_of", lambda: log)
     made = make(1, 2)
     log.write_text("vm:1:1 [0] misc/socket.cc:59 NCCL WARN first\nvm:1:1 NCCL WARN connect: refused \n")
     words = "unhandled system error (run with NCCL_DEBUG=INFO for details)"
@@ -482,6 +481,6 @@ def test_calls_pass_their_arguments_and_end_at_the_first_failure() -> None:
 
 
 def test_an_identifier_is_read_while_it_is_there(fake: Nccl, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "_bindings", lambda: fake)
-    assert messages.refuses(0) == ("", bytes([1]) * 128)
-    assert messages.refuses(1) == ("", b"")
+    monkeypatch.setattr(library, "bindings", lambda: fake)
+    assert library.refuses(0) == ("", bytes([1]) * 128)
+    assert library.refuses(1) == ("", b"")

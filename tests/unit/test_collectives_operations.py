@@ -12,7 +12,7 @@ from wirespeed.backends import describe
 from wirespeed.backends import test_data as contents
 from wirespeed.backends.mpi.provider import MpiProvider
 from wirespeed.backends.provider import Provider
-from wirespeed.backends.simulated.backend import SimulatedProvider, connect
+from wirespeed.backends.simulated.collectives import SimulatedProvider, connect
 from wirespeed.collectives.operations import BY_NAME, OPERATIONS, OPERATORS, TYPES, Piece, operation_of
 from wirespeed.errors import Unreachable, UsageError
 from wirespeed.measurement import Measurement

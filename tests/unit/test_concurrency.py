@@ -11,7 +11,8 @@ import pytest
 
 import wirespeed
 from wirespeed.backends import describe
-from wirespeed.backends.base import Backend, MixedBackend, Prepared, assigned
+from wirespeed.backends.base import Backend, Prepared
+from wirespeed.backends.mixed import MixedBackend, assigned
 from wirespeed.data import efficiencies
 from wirespeed.driver.concurrency import one_after_another
 from wirespeed.errors import BackendError

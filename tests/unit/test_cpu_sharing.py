@@ -11,8 +11,8 @@ import wirespeed
 from tests.host.test_pairs import Queued
 from tests.host.test_pairs import wire as wire
 from tests.threads import together, worlds
+from wirespeed.backends.cpu_sharing import NO_CPU, current_cpu, sharing
 from wirespeed.backends.pairs import connection
-from wirespeed.backends.provider import NO_CPU, current_cpu, sharing
 from wirespeed.document import Document
 from wirespeed.worlds.base import Member
 

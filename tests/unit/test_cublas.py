@@ -14,7 +14,7 @@ pytest.importorskip("cuda.pathfinder")
 
 from cuda import pathfinder
 
-from wirespeed.backends.cuda import driver as cublas
+from wirespeed.backends.cuda import cublas
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Operation
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import wirespeed
-from wirespeed.backends.cuda import driver as compiler
+from wirespeed.backends.cuda import compiler
 from wirespeed.backends.test_data import STEP
 from wirespeed.errors import BackendError
 

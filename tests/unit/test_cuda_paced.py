@@ -15,8 +15,7 @@ pytest.importorskip("cuda.bindings")
 
 from tests.conftest import own_time
 from tests.fakes.cuda import FakeCuda
-from wirespeed.backends.cuda import cuda_driver
-from wirespeed.backends.cuda import driver as compiler
+from wirespeed.backends.cuda import compiler, cuda_driver
 from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.backends.gpu.device import TimedStream
 from wirespeed.backends.gpu.gate import Ticks, pieces_of

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
-from wirespeed.backends.cuda import driver as compiler
+from wirespeed.backends.cuda import compiler
 from wirespeed.backends.nccl import calls as device_api
 from wirespeed.backends.provider import Refused
 from wirespeed.collectives.operations import TYPES

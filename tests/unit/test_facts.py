@@ -10,7 +10,7 @@ import pytest
 
 from wirespeed import backends
 from wirespeed.backends.host.host_discovery import facts
-from wirespeed.backends.nccl.channel import settings
+from wirespeed.backends.nccl.debug import settings
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import HERE, Tree, TreePath
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Facts, Known

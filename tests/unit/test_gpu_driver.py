@@ -18,7 +18,7 @@ from wirespeed.backends.distributed.endpoint import Handle
 from wirespeed.backends.gpu import bound_copy, stream_ops
 from wirespeed.backends.gpu.device import Peers
 from wirespeed.backends.gpu.gpu_driver import FABRIC, IPC, VMM_FD, driver_of
-from wirespeed.backends.gpu.memory import GpuBuffers
+from wirespeed.backends.gpu.sharing import GpuBuffers
 from wirespeed.document import TestcaseResult
 from wirespeed.errors import BackendError
 from wirespeed.hardware.devices import Gpu, NumaNode

@@ -13,8 +13,8 @@ import pytest
 pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from wirespeed.backends.distributed.exchange import heard, told
-from wirespeed.backends.gpu import device as mpi_aware
-from wirespeed.backends.nccl import channel as messages
+from wirespeed.backends.gpu import mpi_aware
+from wirespeed.backends.nccl import library
 from wirespeed.backends.nccl.channel import NcclMessages
 from wirespeed.errors import (
     BackendError,
@@ -74,7 +74,7 @@ def nccl(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module.comm_init_rank_config = lambda *a: calls.append(("init", *a)) or "comm"
     for name in ("send", "recv", "group_start", "group_end", "comm_abort"):
         setattr(module, name, lambda *a, name=name: calls.append((name, *a)))
-    monkeypatch.setattr(messages, "_bindings", lambda: module)
+    monkeypatch.setattr(library, "bindings", lambda: module)
     yield module
 
 
@@ -105,16 +105,16 @@ def test_nccl_that_is_missing_or_fails(nccl: Any, monkeypatch: pytest.MonkeyPatc
         raise nccl.NCCLError("unhandled system error")
 
     nccl.get_unique_id = nccl.comm_init_rank_config = fails
-    assert messages.refuses(0) == ("NCCL failed: unhandled system error", b"")
-    assert messages.refuses(1) == ("", b"")
+    assert library.refuses(0) == ("NCCL failed: unhandled system error", b"")
+    assert library.refuses(1) == ("", b"")
     with pytest.raises(BackendError, match="cannot connect the ranks"):
         NcclMessages(2, 0, b"x" * 128)
 
     def missing() -> None:
         raise ImportError("No module named 'nccl'")
 
-    monkeypatch.setattr(messages, "_bindings", missing)
-    assert "NCCL cannot be used: No module named 'nccl'" in messages.refuses(0)[0]
+    monkeypatch.setattr(library, "bindings", missing)
+    assert "NCCL cannot be used: No module named 'nccl'" in library.refuses(0)[0]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.backend import HostBuffers
-from wirespeed.backends.pairs.backend import PreparedMessages
 from wirespeed.backends.pairs.connection import Connection, Ends, pattern, verify
+from wirespeed.backends.pairs.message_patterns import PreparedMessages
 from wirespeed.cli.main import main
 from wirespeed.cli.two_ranks import Lines
 from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
@@ -286,7 +286,7 @@ def connection(rank: int, machine: Machine, here: Machine) -> Connection:
 def test_each_rank_takes_the_gpu_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each process sees its own GPU alone, all of them are called gpu0."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
-    from wirespeed.backends.gpu import memory as place
+    from wirespeed.backends.gpu import sharing as place
     from wirespeed.hardware.devices import Gpu
     from wirespeed.hardware.topology import Rank
 

@@ -14,10 +14,10 @@ from tests.unit.test_cuda_discovery import FakeNvml
 from tests.unit.test_gpu_facts import GPU, bus
 from wirespeed.backends.cuda import nvml
 from wirespeed.backends.cuda.nvml import Nvml
-from wirespeed.backends.gpu.device import LoadedLinks
 from wirespeed.backends.gpu.gpu_driver import Monitor
-from wirespeed.backends.nccl import channel
-from wirespeed.backends.nccl.channel import Debug, transports
+from wirespeed.backends.gpu.loaded_links import LoadedLinks
+from wirespeed.backends.nccl import debug
+from wirespeed.backends.nccl.debug import Debug, transports
 from wirespeed.backends.tree import Tree
 from wirespeed.document import Document
 from wirespeed.hardware.facts import COUNTED, Fact, Facts, Known
@@ -300,9 +300,9 @@ def variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[pytest.MonkeyPatch]:
     for name in ("NCCL_DEBUG", "NCCL_DEBUG_SUBSYS", "NCCL_DEBUG_FILE"):
         monkeypatch.setenv(name, "x")
         monkeypatch.delenv(name)
-    channel.log_of.cache_clear()
+    debug.log_of.cache_clear()
     yield monkeypatch
-    channel.log_of.cache_clear()
+    debug.log_of.cache_clear()
 
 
 @pytest.mark.parametrize("name", ["NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"])
@@ -325,7 +325,7 @@ def test_the_log_of_nccl_is_in_memory_and_read_from_where_it_was(variables: pyte
         written.write("host:1:2 [1] NCCL INFO Channel 00 : 1[1] -> 0[0] via SHM/direct/direct\n")
         written.flush()
         assert later.fact().value == ("SHM/direct",)
-    channel.log_of.cache_clear()  # as in a program that this process starts
+    debug.log_of.cache_clear()  # as in a program that this process starts
     Debug()
     own = Path(os.environ["NCCL_DEBUG_FILE"])
     assert own != path

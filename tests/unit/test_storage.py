@@ -19,7 +19,8 @@ import wirespeed
 from wirespeed.backends.storage import folder as storage_folder
 from wirespeed.backends.storage import prepared as storage_prepared
 from wirespeed.backends.storage.backend import StorageBackend
-from wirespeed.backends.storage.folder import Mount, ScratchFile, below_of, mount_of, with_folder
+from wirespeed.backends.storage.folder import Mount, below_of, mount_of, with_folder
+from wirespeed.backends.storage.scratch_file import ScratchFile
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import BackendError, MachineError, UsageError, VerificationError
@@ -310,7 +311,7 @@ def test_the_exit_code_of_a_bad_folder_is_that_of_usage(
 def test_only_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
     """The file of a run that was killed goes; what is in use or anything else stays."""
     code = (
-        "import os, signal; from wirespeed.backends.storage.folder import ScratchFile;"
+        "import os, signal; from wirespeed.backends.storage.scratch_file import ScratchFile;"
         f"ScratchFile({str(tmp_path)!r}); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], check=False)

@@ -19,8 +19,9 @@ from ..model import Collective
 from ..options import RunOptions
 from ..worlds.base import RankLost, World
 from .base import BackendDetails, Prepared
+from .cpu_sharing import sharing
 from .distributed.exchange import Exchange, JobBackend
-from .provider import Case, Elapsed, Group, Provider, Refused, sharing
+from .provider import Case, Elapsed, Group, Provider, Refused
 
 #: Minimum time-out until the first operation has ended, in s: until then libraries are loaded, kernels
 #: compiled and ranks connected.

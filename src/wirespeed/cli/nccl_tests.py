@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from ..backends import SIMULATED as SIMULATED_MACHINE
 from ..backends import describe, discover
 from ..backends.nccl import usable_gpus
-from ..backends.provider import Group, Provider, colors_of, group_of, largest_of_gpus, settings, smallest
+from ..backends.provider import Group, Provider
+from ..backends.rank_groups import colors_of, group_of, largest_of_gpus, settings, smallest
 from ..collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ..errors import ExitCode, MachineError, StorageError, UsageError, WirespeedError
 from ..hardware.topology import Machine
@@ -185,7 +186,7 @@ def _measure(
     asked, provider = wanted.options, wanted.provider
     simulated = None
     if machine:
-        from ..backends.simulated.backend import SimulatedProvider
+        from ..backends.simulated.collectives import SimulatedProvider
 
         try:
             simulated = SimulatedProvider(

@@ -18,7 +18,7 @@ from typing import Any
 
 from msgspec.structs import replace as with_fields
 
-from ..backends.provider import MASK, SPLIT, minimum
+from ..backends.rank_groups import MASK, SPLIT, minimum
 from ..collectives.operations import BY_NAME, OPERATIONS, OPERATORS, CollectiveOp, Division, operation_of
 from ..collectives.options import (
     ALL,
@@ -439,7 +439,7 @@ def header_without_devices(before: Document) -> str:
 
     libraries: dict[str, str] = {}
     if not before.simulated:
-        from ..backends.nccl.channel import libraries as of_nccl
+        from ..backends.nccl.library import libraries as of_nccl
 
         with suppress(ImportError, RuntimeError):  # without its version, the header has 0
             libraries = of_nccl()

@@ -167,7 +167,7 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
     """Print what would be measured on this machine, or on a simulated one."""
     from ..api import as_changed, part_of
     from ..backends import connect, describe
-    from ..backends.base import assigned
+    from ..backends.mixed import assigned
     from ..language.dry_run import dry_run
     from ..screens.descriptions import DRY_RUN_FORMATS, render_dry_run
 

@@ -16,7 +16,8 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from ..backends.base import Backend, assigned
+from ..backends.base import Backend
+from ..backends.mixed import assigned
 from ..document import REQUESTED, UNFINISHED, CollectiveInfo, Document, Status, TestcaseResult
 from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
 from ..hardware.facts import Fact

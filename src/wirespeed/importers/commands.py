@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from ..backends.nccl.channel import matters
+from ..backends.nccl.debug import matters
 from . import scan
 
 #: What a shell prints before a command: ``user@host:~$``, ``[user@host ~]#``, ``bash-5.1$``, ``$``, ``+``.

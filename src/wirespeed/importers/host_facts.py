@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ..backends.nccl.channel import MOST_TRANSPORTS, matters, ways
+from ..backends.nccl.debug import MOST_TRANSPORTS, matters, ways
 from ..data import of_nics, of_platform
 from ..hardware.facts import OFF, ON, Fact, Known
 from ..units import GB, many

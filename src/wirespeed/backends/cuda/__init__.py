@@ -53,7 +53,9 @@ def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
         return
     from ...hardware.facts import Fact, Known
     from . import gpu_facts
-    from .nvml import NVML_MISSING, Silence, opened
+    from .nvml import Silence
+    from .packages import NVML_MISSING
+    from .recorded_nvml import opened
 
     if find_spec("pynvml") is None and not root.tree.recorded:
         yield Fact(Known.GPUS_OF_DRIVER, reason=NVML_MISSING)
@@ -100,7 +102,7 @@ def open_driver() -> GpuDriver:
         from .cuda_driver import CudaDriver
     except ImportError as error:
         from ...errors import BackendError
-        from .nvml import INSTALL
+        from .packages import INSTALL
 
         raise BackendError(f"the CUDA driver cannot be used: {error}; {INSTALL}") from error
     return CudaDriver()

@@ -18,25 +18,12 @@ from cuda.bindings import driver
 from ...errors import BackendError, Unreachable
 from ..gpu.backend import GpuBackend
 from ..gpu.gpu_driver import Arguments, GpuProperties, Headers, NativeCalls
-from .driver import (
-    ELF,
-    CuBlas,
-    check,
-    compiled,
-    create,
-    cuda_source,
-    enable_peer_access,
-    ending,
-    explained,
-    exported,
-    imex_channels,
-    imported,
-    load_blas,
-    map_for,
-    nvrtc_version,
-    ready,
-)
-from .nvml import BINDINGS, BLAS_WHEELS, INSTALL, WHEELS, Nvml, extra
+from .compiler import ELF, compiled, cuda_source, nvrtc_version
+from .cublas import CuBlas, load_blas
+from .driver import check, enable_peer_access, ending, explained, ready
+from .nvml import Nvml
+from .packages import BINDINGS, BLAS_WHEELS, INSTALL, WHEELS, extra
+from .virtual_memory import create, exported, imex_channels, imported, map_for
 
 if TYPE_CHECKING:
     from ..native import Call, Failure

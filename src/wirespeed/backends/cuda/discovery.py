@@ -19,7 +19,9 @@ from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GB, MB
 from .. import pci
 from ..tree import HERE, TreePath
-from .nvml import BINDINGS, INSTALL, NVML_MISSING, REFUSALS, Nvml, Silence, decoded, kernel_module, opened
+from .nvml import REFUSALS, Nvml, Silence, decoded, kernel_module
+from .packages import BINDINGS, INSTALL, NVML_MISSING
+from .recorded_nvml import opened
 
 if TYPE_CHECKING:
     from .cuda_driver import Cuda

@@ -22,8 +22,11 @@ from ...worlds.base import World
 from ...worlds.mpi import in_use
 from ..base import Backend, BackendDetails
 from .endpoint import TWO_SIDED, Endpoint, JobContext
-from .exchange import Exchange, JobBackend, SharedBufferPool, TransportSelector
-from .prepared import DistributedPrepared, Running, SynchronisedStart, share_page
+from .exchange import Exchange, JobBackend
+from .prepared import DistributedPrepared, Running
+from .shared_pool import SharedBufferPool
+from .synchronised_start import SynchronisedStart, share_page
+from .transport_selection import TransportSelector
 
 #: Interval at which the state of the other hosts is read.
 _STATE_INTERVAL_S = 5.0

@@ -1,14 +1,5 @@
-"""Errors of one process in plain values, so that all processes can raise them.
-
-Exchanges between the processes of a job, after which all continue in the same way.
-
-The transports between processes: shared memory, or messages.
-
-Selection of the transport of each pair of ranks: the best one that works.
-
-Buffers that processes share: this process' own, and those of others that it has opened.
-
-They are kept for later Measurements: exporting and opening can take longer than a copy.
+"""Exchanges between the processes of a job, after which all continue in the same way: also errors, which
+travel as plain values, so that all processes raise them.
 """
 
 from __future__ import annotations
@@ -16,7 +7,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import (
@@ -29,12 +19,9 @@ from ...errors import (
     WirespeedError,
     starting_threads,
 )
-from ...hardware.devices import GPU, kind_of
-from ...model import Memory, MemoryKind, Transfer
 from ...terminal import visible
 from ...worlds.base import RankLost, World, WorldError
 from ..base import Backend
-from .endpoint import MPI, NCCL, TWO_SIDED, Allocation, Endpoint, Handle
 
 #: Kinds of errors as other processes hear of them; all others are errors of a backend.
 _KINDS: dict[str, type[WirespeedError]] = {
@@ -212,181 +199,3 @@ class JobBackend(Backend):
 
     def interrupted(self) -> str:
         return self.exchange.interrupted()
-
-
-#: Transports by shared memory that reach another host.
-FAR = ("fabric",)
-
-
-class TransportSelector:
-    """Transports with their failures so far; the same in all processes.
-
-    Attributes:
-        exchange: Exchanges with the other processes.
-        side: Hardware of this process.
-        share: The only transport to use; None: the best one that works for each pair.
-        warn: Report a transport that does not work.
-    """
-
-    def __init__(
-        self, exchange: Exchange, side: Endpoint, share: str | None, warn: Callable[[str], None]
-    ) -> None:
-        self._exchange, self._side, self._share, self._warn = exchange, side, share, warn
-        self._hosts = [member.host for member in exchange.world.members]
-        self._failed: dict[tuple[int | None, int | None, str], str] = {}
-        self._messages: dict[str, str] = {}
-
-    def of(self, transfer: Transfer) -> str:
-        """The best transport for a transfer that has not failed.
-
-        Raises:
-            Unreachable: If none is left; the message contains the reason for each.
-            BackendError: The same, if the user selected the transport.
-        """
-        source, destination = transfer.source.rank, transfer.destination.rank
-        assert source is not None and destination is not None
-        if source == destination:
-            return self._side.plain
-        near = self._hosts[source] == self._hosts[destination]
-        reasons = []
-        for means in self._candidates(transfer):
-            if means in TWO_SIDED:
-                reason = self._can_send(means)
-            elif means not in self._side.mechanisms:
-                reason = "this hardware does not support it"
-            elif not near and means not in FAR:
-                reason = "it does not reach another host"
-            else:
-                reason = self._failed.get((source, destination, means), "")
-            if not reason:
-                return means
-            reasons.append(f"{means}: {reason}")
-        where = "within a host" if near else "with another host"
-        text = f"memory cannot be shared {where}: {'; '.join(reasons)}"
-        raise Unreachable(text) if self._share is None else BackendError(text)
-
-    def fails(self, transfer: Transfer, means: str, reason: str) -> None:
-        """Record that a transport does not work between the ranks of a transfer, in its direction."""
-        source, destination = transfer.source.rank, transfer.destination.rank
-        self._failed[source, destination, means] = reason
-        if self._share is None:
-            self._warn(
-                f"{means} does not work between ranks {source} and {destination}; trying the next transport: "
-                f"{reason}"
-            )
-
-    def _candidates(self, transfer: Transfer) -> tuple[str, ...]:
-        if self._share is not None:
-            return (self._share,)
-        gpu = kind_of(transfer.executor.device) is GPU
-        return (*self._side.mechanisms, *((NCCL, MPI) if gpu else (MPI,)))
-
-    def _can_send(self, means: str) -> str:
-        """Why a transport cannot send messages; empty if it can. All processes ask together, once."""
-        if means not in self._messages:
-            self._messages[means] = self._connect(means)
-        return self._messages[means]
-
-    def _connect(self, means: str) -> str:
-        answers = self._exchange.together(lambda: self._side.can_send(means), f"asking for {means}")
-        if reason := self._exchange.first(reason for reason, _ in answers):
-            return reason
-        told = [token for _, token in answers]
-        try:
-            self._exchange.together(lambda: self._side.connect(means, told), f"connecting {means}")
-        except BackendLost:
-            raise
-        except WirespeedError as error:
-            return str(error)
-        return ""
-
-
-@dataclass(eq=False)
-class Own:
-    """A buffer of this process.
-
-    Attributes:
-        number: Number by which other processes refer to it.
-        means: Transport that can export it.
-        memory: Memory that it is in.
-        allocation: Its address and size.
-        handle: What other processes open; None until it is exported.
-    """
-
-    number: int
-    means: str
-    memory: Memory
-    allocation: Allocation
-    handle: Handle | None = None
-
-
-class SharedBufferPool:
-    """The buffers of one process.
-
-    Attributes:
-        side: Hardware of this process, which allocates, exports and opens.
-    """
-
-    def __init__(self, side: Endpoint) -> None:
-        self._side = side
-        self._free: list[Own] = []
-        self._taken: list[Own] = []
-        self._opened: dict[tuple[int, int], Allocation] = {}
-        self._next = 0
-
-    def take(self, memory: Memory, means: str, size: int) -> Own:
-        """A buffer of at least ``size`` bytes that a transport can export, or for messages in pinned memory.
-
-        Raises:
-            BackendError: If it cannot be allocated.
-        """
-        fitting = [
-            own for own in self._free
-            if (own.means, own.memory) == (means, memory) and own.allocation.bytes >= size
-        ]  # fmt: skip
-        if fitting:
-            own = min(fitting, key=lambda own: own.allocation.bytes)
-            self._free.remove(own)
-        else:
-            of_host = self._side.pinned if memory.kind is MemoryKind.PINNED else None
-            allocation = (of_host or self._side.mechanisms[means].allocate)(self._side.where, size)
-            self._next += 1
-            own = Own(self._next, means, memory, allocation)
-        self._taken.append(own)
-        return own
-
-    def export(self, own: Own) -> Handle:
-        """The handle of a buffer."""
-        if own.handle is None:
-            own.handle = self._side.mechanisms[own.means].export(own.allocation)
-        return own.handle
-
-    def open(self, rank: int, number: int, handle: Handle) -> int:
-        """The address of another rank's buffer, opened in this process.
-
-        Args:
-            rank, number: The rank that owns the buffer, and its number there.
-            handle: What the owner exported.
-        """
-        if (rank, number) not in self._opened:
-            opened = self._side.mechanisms[handle.means].open(self._side.where, handle)
-            self._opened[rank, number] = opened
-        return self._opened[rank, number].address
-
-    def give_back(self) -> None:
-        """Give all taken buffers back to the pool."""
-        self._free += self._taken
-        self._taken.clear()
-
-    def close_opened(self) -> None:
-        """Unmap the buffers of other processes; they must still exist."""
-        for opened in self._opened.values():
-            opened.release()
-        self._opened.clear()
-
-    def free(self) -> None:
-        """Free the buffers of this process; all others must have unmapped them."""
-        for own in (*self._free, *self._taken):
-            own.allocation.release()
-        self._free.clear()
-        self._taken.clear()

@@ -22,14 +22,15 @@ from .. import pci
 from ..base import Backend, BackendDetails
 from ..distributed.endpoint import JobContext
 from .bound_copy import Binder
-from .device import Device, LoadedLinks, Peers, process_name
+from .contents import Contents
+from .device import Device, Peers, process_name
 from .endpoint import GpuEndpoint
 from .gate import Gate, Ticks
 from .gpu_driver import GpuDriver, Monitor, driver_of
 from .launch_config import LIST_GRANULE, NODE, WORD, unfit
+from .loaded_links import LoadedLinks
 from .memory import GpuBufferPool
 from .prepared import GpuBlocks, GpuPrepared, HostTimed, Signals
-from .stream_ops import Contents
 
 _CONFIDENTIAL = "the GPUs are in confidential computing mode"
 #: Operations of an engine; the engine sm supports all, and others only copies.

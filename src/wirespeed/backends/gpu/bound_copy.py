@@ -13,27 +13,13 @@ from ...options import RunOptions
 from ...peer_access import FLAG_S
 from ..test_data import keys_of
 from .blocks import BlockCopies, Lists
+from .contents import SCALAR, Contents, Expected, Region, near, pattern_of
 from .device import Device, Peers, TimedStream
 from .gate import ALIGNMENT_BYTES, Paced, Ticks, pieces_of
 from .gpu_driver import Arguments, narrow, pointer, wide
 from .launch_config import WORD, shape
 from .memory import GpuBuffer, GpuBufferPool
-from .stream_ops import (
-    FLAGS,
-    SCALAR,
-    Axpy,
-    Chase,
-    Contents,
-    EngineCopy,
-    Expected,
-    Kernel,
-    Region,
-    Signal,
-    SignalAnswer,
-    Work,
-    near,
-    pattern_of,
-)
+from .stream_ops import FLAGS, Axpy, Chase, EngineCopy, Kernel, Signal, SignalAnswer, Work
 
 _SUMS_BYTES = 2 * WORD
 

@@ -14,13 +14,15 @@ from ...model import Engine, Transfer
 from ..distributed.endpoint import LINE, NCCL, TWO_SIDED, Endpoint, JobContext, LocalTransfer
 from ..test_data import keys_of
 from .bound_copy import Binder, BoundCopy, Buffers
-from .device import Device, Peers, TimedStream, unaware
+from .contents import Contents
+from .device import Device, Peers, TimedStream
 from .gate import Gate, Ticks
 from .gpu_driver import FABRIC, IPC, VMM_FD
 from .launch_config import unfit
-from .memory import DescriptorSharing, FabricSharing, GpuBuffer, GpuBufferPool, IpcSharing, pinned
+from .memory import GpuBuffer, GpuBufferPool
+from .mpi_aware import unaware
 from .prepared import GpuPrepared, Signals
-from .stream_ops import Contents
+from .sharing import DescriptorSharing, FabricSharing, IpcSharing, pinned
 
 if TYPE_CHECKING:
     from ..nccl.channel import NcclMessages
@@ -59,7 +61,7 @@ class GpuEndpoint(Endpoint):
     def can_send(self, means: str) -> tuple[str, bytes]:
         """Why NCCL or MPI cannot move memory of this GPU, and NCCL's identifier."""
         if means == NCCL:
-            from ..nccl.channel import refuses
+            from ..nccl.library import refuses
 
             return refuses(self._world.rank)
         reason, data = super().can_send(means)

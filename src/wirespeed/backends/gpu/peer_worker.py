@@ -23,8 +23,8 @@ from ...units import NANO
 from ..distributed.endpoint import Handle
 from ..test_data import words
 from .gpu_driver import IPC, VMM_FD, GpuDriver, narrow, opener_of, pointer, wide
-from .memory import IpcSharing, MappedSharing
 from .peer_area import REGION, THREADS, TIMED_BYTES, WORDS, Area, Hung, PeerAreas
+from .sharing import IpcSharing, MappedSharing
 
 #: Largest message, in bytes.
 MESSAGE_BYTES = 2**16

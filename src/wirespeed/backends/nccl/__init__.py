@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the settings of NCCL."""
-    from . import channel as settings
+    from . import debug
 
     if len(machine.gpus) > 1:
-        yield settings.settings(root)
+        yield debug.settings(root)
 
 
 def connect(machine: Machine) -> Backend | None:
     """The backend for collectives among the GPUs of this process; None if there are fewer than two."""
-    from .channel import GPU_BACKEND
+    from .library import GPU_BACKEND
 
     own = [gpu for gpu in machine.gpus if gpu.backend == GPU_BACKEND]
     if machine.simulated or len(own) < 2:
@@ -54,7 +54,7 @@ def _backend(world: World, group: Group, bus_ids: list[str], exchange: Exchange 
     from ..collective_backend import CollectiveBackend
 
     def why_not() -> str | None:
-        from .channel import INSTALL_NCCL
+        from .library import INSTALL_NCCL
 
         return None if find_spec("nccl") else f"nccl4py is not installed: {INSTALL_NCCL}"
 

@@ -25,7 +25,8 @@ from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevi
 from ..test_data import BEFORE, scalar
 from . import calls as device_api
 from .calls import CALLS, WITHOUT_2_28, RankGpu, Site, addresses, format_of
-from .channel import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, Debug, functions, version_text, words_of
+from .debug import Debug
+from .library import GPU_BACKEND, IDENTIFIER_BYTES, INSTALL_NCCL, functions, version_text, words_of
 from .loops import Loop
 
 #: First versions of NCCL, as ncclGetVersion returns them: with the functions ncclAlltoAll, ncclGather and

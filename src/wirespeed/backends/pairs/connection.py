@@ -17,9 +17,9 @@ from ...hardware.topology import Machine
 from ...model import Engine, MemoryKind
 from ...options import RunOptions
 from ...worlds.base import World
+from ..cpu_sharing import NO_CPU, current_cpu, sharing
 from ..distributed.endpoint import Mechanism
 from ..distributed.exchange import Exchange
-from ..provider import NO_CPU, current_cpu, sharing
 from ..test_data import key_of, words
 
 #: Seed of the data that the two ends send.
@@ -203,7 +203,7 @@ class Connection:
         """The memory of a kind in this process; the first call opens it."""
         if kind not in self._places:
             if kind is MemoryKind.DEVICE:
-                from ..gpu.memory import GpuBuffers
+                from ..gpu.sharing import GpuBuffers
 
                 device = self._machine.ranks[self.ends.rank].device
                 gpu = next(gpu for gpu in self._local.gpus if gpu.name == device)
@@ -238,12 +238,12 @@ class Connection:
         """Why this process cannot send (empty if it can), and the identifier for the other end."""
         measures = self.measures
         if engine is Engine.NCCL:
-            from ..nccl.channel import refuses
+            from ..nccl.library import refuses
 
             return refuses(self.ends.rank) if measures else ("", b"")
         reason = self._refused_by_mpi() or ""
         if not reason and measures and kind is MemoryKind.DEVICE:
-            from ..gpu.device import unaware
+            from ..gpu.mpi_aware import unaware
 
             reason = unaware(self.place(kind).where.gpu, self._options.timeout)
         return reason, b""
@@ -274,7 +274,8 @@ class Connection:
 
             wire = MpiWire(library(), self.ends.peer, self.ends.first)
         else:
-            from ..nccl.channel import NcclMessages, functions
+            from ..nccl.channel import NcclMessages
+            from ..nccl.library import functions
             from .libraries import NcclWire
 
             place = self.place(kind)

@@ -15,7 +15,7 @@ from ..mpi.provider import MpiFunctions
 from ..native import Call, Functions
 
 if TYPE_CHECKING:
-    from ..gpu.memory import GpuBuffers
+    from ..gpu.sharing import GpuBuffers
     from ..nccl.channel import NcclMessages
 
 _UINT8 = BY_NAME["uint8"].code

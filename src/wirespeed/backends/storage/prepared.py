@@ -49,7 +49,7 @@ from .calls import (
     move,
     move_by_ring,
 )
-from .folder import ScratchFile
+from .scratch_file import ScratchFile
 
 #: Number of the system call ``io_uring_setup``, the same on all architectures.
 _SETUP = 425
