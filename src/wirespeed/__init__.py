@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from .bandwidth.memory import memory_bandwidth_saxpy_scaling as memory_bandwidth_saxpy_scaling
     from .bandwidth.memory import memory_bandwidth_scaling as memory_bandwidth_scaling
     from .bandwidth.memory import theoretical_memory_bandwidth as theoretical_memory_bandwidth
-    from .bandwidth.pairs import Transfers as Transfers
     from .bandwidth.pairs import host2device_bandwidth as host2device_bandwidth
     from .bandwidth.pairs import p2p_bandwidth as p2p_bandwidth
     from .bandwidth.pairs import p2p_bandwidth_all as p2p_bandwidth_all
     from .bandwidth.pairs import p2p_bandwidth_bidirectional as p2p_bandwidth_bidirectional
     from .bandwidth.pairs import p2p_bandwidth_bidirectional_all as p2p_bandwidth_bidirectional_all
-    from .bandwidth.pairs import transfer as transfer
+    from .bandwidth.transfers import Transfers as Transfers
+    from .bandwidth.transfers import transfer as transfer
     from .document import Document as Document
     from .errors import BackendError as BackendError
     from .errors import DocumentError as DocumentError
@@ -76,9 +76,11 @@ _HOME = {
         "memory_bandwidth_scaling", "theoretical_memory_bandwidth",
     ), "bandwidth.memory"),
     **dict.fromkeys((
-        "Transfers", "host2device_bandwidth", "p2p_bandwidth", "p2p_bandwidth_all",
-        "p2p_bandwidth_bidirectional", "p2p_bandwidth_bidirectional_all", "transfer",
+        "host2device_bandwidth", "p2p_bandwidth", "p2p_bandwidth_all", "p2p_bandwidth_bidirectional",
+        "p2p_bandwidth_bidirectional_all",
     ), "bandwidth.pairs"),
+    "Transfers": "bandwidth.transfers",
+    "transfer": "bandwidth.transfers",
     "Document": "document",
     **dict.fromkeys((
         "BackendError", "DocumentError", "MachineError", "MeasurementTimeout", "MissingPackage",

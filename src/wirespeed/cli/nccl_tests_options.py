@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..backends.rank_groups import MASK, SPLIT, minimum
-from ..collectives.operations import BY_NAME, OPERATIONS, OPERATORS, CollectiveOp, Division, operation_of
+from ..collectives.data_types import BY_NAME, OPERATORS
+from ..collectives.operations import OPERATIONS, CollectiveOp, Division, operation_of
 from ..collectives.options import (
     ALL,
     CTAS,

@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace as struct_replace
 
-from ..collectives.operations import BY_NAME, OPERATIONS
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS
 from ..collectives.options import OPTIONS, CollectiveOptions
 from ..document import CollectiveInfo, RankInfo
 from ..tables import Half
