@@ -12,8 +12,8 @@ import pytest
 
 from wirespeed.errors import WirespeedError
 from wirespeed.worlds import rendezvous
-from wirespeed.worlds.admission import listen
 from wirespeed.worlds.base import World
+from wirespeed.worlds.listening import listen
 from wirespeed.worlds.rendezvous import connect, gather
 
 #: What a test that uses this module leaves open, which ends with the test.

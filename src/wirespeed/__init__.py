@@ -82,9 +82,11 @@ _HOME = {
         "memory_bandwidth_scaling", "theoretical_memory_bandwidth",
     ), "bandwidth.memory"),
     **dict.fromkeys((
-        "Transfers", "host2device_bandwidth", "p2p_bandwidth", "p2p_bandwidth_all",
-        "p2p_bandwidth_bidirectional", "p2p_bandwidth_bidirectional_all", "transfer",
+        "host2device_bandwidth", "p2p_bandwidth", "p2p_bandwidth_all", "p2p_bandwidth_bidirectional",
+        "p2p_bandwidth_bidirectional_all",
     ), "bandwidth.pairs"),
+    "Transfers": "bandwidth.pairs",
+    "transfer": "bandwidth.pairs",
     "Document": "document",
     **dict.fromkeys((
         "BackendError", "DocumentError", "MachineError", "MeasurementTimeout", "MissingPackage",

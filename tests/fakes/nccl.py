@@ -23,7 +23,7 @@ from cuda.bindings import driver as real
 
 from tests.fakes.nccl_device import DevComm, Window, launch
 from wirespeed.backends.nccl.calls import Format
-from wirespeed.collectives.operations import TYPES
+from wirespeed.collectives.data_types import TYPES
 
 _OK = real.CUresult.CUDA_SUCCESS
 _SHORT = real.CUresult.CUDA_ERROR_OUT_OF_MEMORY

@@ -16,7 +16,7 @@ from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.units import MIB
-from wirespeed.worlds.admission import SharedMemory
+from wirespeed.worlds.descriptors import SharedMemory
 
 
 def test_streams_of_a_gpu_in_a_server_wait_by_themselves(backend: CudaBackend) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 import wirespeed
 from tests.threads import together, worlds
-from wirespeed.backends.host.backend import HostBuffers, ShmSharing
+from wirespeed.backends.host.endpoint import ShmSharing
+from wirespeed.backends.host.host_buffers import HostBuffers
 from wirespeed.backends.pairs.connection import Connection
 from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory

@@ -22,7 +22,8 @@ from wirespeed.backends.base import Backend
 from wirespeed.backends.distributed.backend import DistributedBackend
 from wirespeed.backends.distributed.endpoint import Allocation, Handle, JobContext, LocalPart, TransferTiming
 from wirespeed.backends.distributed.prepared import DistributedPrepared
-from wirespeed.backends.host.backend import HostBackend, HostEndpoint, ShmSharing
+from wirespeed.backends.host.backend import HostBackend
+from wirespeed.backends.host.endpoint import HostEndpoint, ShmSharing
 from wirespeed.document import Document, Status
 from wirespeed.driver.jobs import gather_machine
 from wirespeed.errors import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from wirespeed.backends.host.host_discovery import discover
-from wirespeed.backends.host.load import cpu_list
+from wirespeed.backends.host.procfs import cpu_list
 from wirespeed.backends.tree import Tree as SystemTree
 from wirespeed.hardware.devices import NumaNode
 from wirespeed.hardware.topology import Cache, Link, LinkKind, Machine

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import wirespeed
-from wirespeed.backends.host import prepared as fill_verify
-from wirespeed.backends.host.prepared import examined
+from wirespeed.backends.host import contents
+from wirespeed.backends.host.contents import examined
 from wirespeed.backends.test_data import STEP, WORD_MASK
 from wirespeed.errors import MOST_LISTED
 
@@ -56,14 +56,14 @@ def test_a_list_of_wrong_words_has_an_end() -> None:
     ("of_source", "says"), [(False, "the source is intact"), (True, "the same wrong words")]
 )
 def test_a_copy_says_who_is_to_blame(of_source: bool, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    check = fill_verify.verify
+    check = contents.verify
 
     def damaged(bound: Any, *more: Any) -> None:
         for buffer in (bound.destination, *(bound.sources[:1] if of_source else ())):
             ctypes.c_uint64.from_address(buffer.address + 4096).value ^= 1
         check(bound, *more)
 
-    monkeypatch.setattr(fill_verify, "verify", damaged)
+    monkeypatch.setattr(contents, "verify", damaged)
     document = wirespeed.run(["host_stream_copy"], size="1MiB", samples=1, copies=1)
     (result,) = document.testcases
     assert result.status == "failed" and "the first at byte offset 4096; the source " in result.reason

@@ -45,7 +45,7 @@ from wirespeed.errors import ExitCode
 from wirespeed.reports import formats
 from wirespeed.results.store import encode
 from wirespeed.terminal import LONGEST_LINE
-from wirespeed.worlds.base import Channel, InvalidMessage
+from wirespeed.worlds.channel import Channel, InvalidMessage
 
 TESTS = Path(__file__).parents[1]
 LIMIT_S = 20

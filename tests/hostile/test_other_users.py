@@ -14,11 +14,9 @@ import pytest
 
 from tests.threads import SECRET, together
 from tests.users import OTHER, as_other_user, needs_root
-from wirespeed.worlds import admission as descriptors
-from wirespeed.worlds import admission as listening
-from wirespeed.worlds import rendezvous
-from wirespeed.worlds.admission import Descriptors, fetch
+from wirespeed.worlds import descriptors, listening, rendezvous
 from wirespeed.worlds.base import World, WorldError
+from wirespeed.worlds.descriptors import Descriptors, fetch
 
 SECONDS = 30.0
 

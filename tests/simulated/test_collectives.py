@@ -17,7 +17,8 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.simulated.collectives import SimulatedProvider
 from wirespeed.cli.main import main
-from wirespeed.collectives.operations import OPERATIONS, OPERATORS
+from wirespeed.collectives.data_types import OPERATORS
+from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.document import RankInfo, Status
 from wirespeed.errors import OutOfMemory
 from wirespeed.reports import Style, formats

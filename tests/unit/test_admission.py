@@ -20,11 +20,12 @@ from tests.conftest import own_time
 from tests.threads import AT_END, SECRET, together, worlds
 from wirespeed.errors import MeasurementTimeout
 from wirespeed.version import __version__
-from wirespeed.worlds import admission, base, rendezvous
-from wirespeed.worlds import admission as listening
-from wirespeed.worlds.admission import enter, listen, secret_of
-from wirespeed.worlds.base import Channel, InvalidMessage, RankLost, World, WorldError
+from wirespeed.worlds import admission, base, listening, rendezvous
+from wirespeed.worlds.admission import enter, secret_of
+from wirespeed.worlds.base import RankLost, World, WorldError
+from wirespeed.worlds.channel import Channel, InvalidMessage
 from wirespeed.worlds.crew import agree_on
+from wirespeed.worlds.listening import listen
 from wirespeed.worlds.rendezvous import connect, gather
 
 SECONDS = 30.0

@@ -27,7 +27,8 @@ from wirespeed.backends.nccl import debug, library, provider
 from wirespeed.backends.nccl.calls import DeviceKernel, Format, format_of
 from wirespeed.backends.nccl.provider import NcclProvider
 from wirespeed.backends.provider import BackendError, Case, Group, Refused
-from wirespeed.collectives.operations import BY_NAME, OPERATIONS, OPERATORS, TYPES, DataType, Setting
+from wirespeed.collectives.data_types import BY_NAME, OPERATORS, TYPES, DataType
+from wirespeed.collectives.operations import OPERATIONS, Setting
 from wirespeed.collectives.options import CollectiveOptions
 from wirespeed.errors import BackendLost, OutOfMemory
 from wirespeed.worlds.base import RankLost

@@ -13,7 +13,8 @@ from wirespeed.backends import test_data as contents
 from wirespeed.backends.mpi.provider import MpiProvider
 from wirespeed.backends.provider import Provider
 from wirespeed.backends.simulated.collectives import SimulatedProvider, connect
-from wirespeed.collectives.operations import BY_NAME, OPERATIONS, OPERATORS, TYPES, Piece, operation_of
+from wirespeed.collectives.data_types import BY_NAME, OPERATORS, TYPES
+from wirespeed.collectives.operations import OPERATIONS, Piece, operation_of
 from wirespeed.errors import Unreachable, UsageError
 from wirespeed.measurement import Measurement
 from wirespeed.model import Collective

@@ -42,8 +42,8 @@ from wirespeed.measurement import Measurement, Place
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from wirespeed.options import RunOptions
 from wirespeed.units import MIB
-from wirespeed.worlds.admission import Descriptors, SharedMemory
 from wirespeed.worlds.base import World
+from wirespeed.worlds.descriptors import Descriptors, SharedMemory
 from wirespeed.worlds.launchers import alone
 
 Cuda = Callable[..., FakeCuda]

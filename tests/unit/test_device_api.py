@@ -13,7 +13,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 from wirespeed.backends.cuda import compiler
 from wirespeed.backends.nccl import calls as device_api
 from wirespeed.backends.provider import Refused
-from wirespeed.collectives.operations import TYPES
+from wirespeed.collectives.data_types import TYPES
 from wirespeed.collectives.options import MAX_CTAS
 
 LOADED = "7f0-7f1 r-xp 0 00:2f 1   {}\n7f1-7f2 rw-p 0 00:00 0\n"

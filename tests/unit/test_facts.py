@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wirespeed import backends
-from wirespeed.backends.host.host_discovery import facts
+from wirespeed.backends.host.host_facts import facts
 from wirespeed.backends.nccl.debug import settings
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import HERE, Tree, TreePath

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 import wirespeed
 from tests.unit.test_cuda_discovery import FakeNvml, NVMLError
 from wirespeed.backends import discover, facts
-from wirespeed.backends.host import host_discovery
+from wirespeed.backends.host import host_facts
 from wirespeed.backends.recording import Recorder, record_in
 from wirespeed.backends.tree import HERE, Tree
 from wirespeed.document import Document, ImportedLog
@@ -171,7 +171,7 @@ def test_devices_that_a_job_was_denied(tmp_path: Path, monkeypatch: pytest.Monke
     allowed = {str(tmp_path / f"node/dev/nvidia{i}") for i in range(2)}
     monkeypatch.setattr("wirespeed.backends.tree.os.access", lambda path, mode: str(path) in allowed)
     recorder = Recorder(tmp_path / "node")
-    found = Facts(host_discovery.inventory(recorder.root))
+    found = Facts(host_facts.inventory(recorder.root))
     assert [found.text(Known.DEVICE_FILE, one) for one in ADDRESSES] == ["on", "on", *["off"] * 6]
     (tmp_path / "recorded").mkdir()
     recorder.save(tmp_path / "recorded")

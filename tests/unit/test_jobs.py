@@ -19,9 +19,9 @@ from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.facts import Fact, Facts, Known
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.tables import Quantity
-from wirespeed.worlds import crew as clocks
-from wirespeed.worlds.admission import Descriptors, SharedMemory, fetch
+from wirespeed.worlds import clocks
 from wirespeed.worlds.base import RankLost, WorldError
+from wirespeed.worlds.descriptors import Descriptors, SharedMemory, fetch
 
 NODE = NumaNode(0, tuple(range(8)), 2, 2**34)
 NVLINK = tuple(

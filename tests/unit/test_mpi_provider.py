@@ -10,7 +10,8 @@ import pytest
 from wirespeed.backends.mpi import provider
 from wirespeed.backends.native import Call
 from wirespeed.backends.provider import REHEARSED_BYTES, Case, Elapsed, Group
-from wirespeed.collectives.operations import BY_NAME, OPERATIONS, Setting
+from wirespeed.collectives.data_types import BY_NAME
+from wirespeed.collectives.operations import OPERATIONS, Setting
 from wirespeed.collectives.options import CollectiveOptions
 
 BARRIER = "MPI_Barrier"

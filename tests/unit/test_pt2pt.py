@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends.base import RunOptions
-from wirespeed.backends.host.backend import HostBuffers
+from wirespeed.backends.host.host_buffers import HostBuffers
 from wirespeed.backends.pairs.connection import Connection, Ends, pattern, verify
 from wirespeed.backends.pairs.message_patterns import PreparedMessages
 from wirespeed.cli.main import main

@@ -35,7 +35,8 @@ from wirespeed.qualify.procedure import Procedure
 from wirespeed.qualify.simulated_cluster import SimulatedCluster
 from wirespeed.qualify.tcp_probe import NodeFacts, TcpProbe, differences, node_facts
 from wirespeed.reports.qualification import evidence
-from wirespeed.worlds.base import Channel, Member, RankLost, World
+from wirespeed.worlds.base import Member, RankLost, World
+from wirespeed.worlds.channel import Channel
 from wirespeed.worlds.crew import Crew
 
 Worlds = Callable[..., list[World]]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wirespeed.backends.host.memory_facts import Module, modules, reduced
+from wirespeed.backends.host.smbios import Module, modules, reduced
 from wirespeed.units import GIB, KIB, MIB
 
 SERIAL = b"SECRET-SERIAL"

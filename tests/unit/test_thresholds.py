@@ -10,7 +10,8 @@ import pytest
 from wirespeed.backends.base import Prepared
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
-from wirespeed.collectives.operations import BY_NAME, OPERATIONS, Setting
+from wirespeed.collectives.data_types import BY_NAME
+from wirespeed.collectives.operations import OPERATIONS, Setting
 from wirespeed.document import TestcaseResult
 from wirespeed.driver.contention import blocking, slowed, suspects
 from wirespeed.driver.jobs import begun

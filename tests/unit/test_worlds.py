@@ -12,10 +12,10 @@ import pytest
 from tests.threads import SECRET, together, worlds
 from wirespeed.errors import MeasurementTimeout, UsageError
 from wirespeed.worlds import base, launchers
-from wirespeed.worlds.admission import addresses, listen
 from wirespeed.worlds.base import RankLost, World, WorldError
 from wirespeed.worlds.crew import allow_open_files
 from wirespeed.worlds.launchers import join, launched
+from wirespeed.worlds.listening import addresses, listen
 from wirespeed.worlds.rendezvous import connect, gather
 
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
-from ..collectives.operations import BY_NAME, Setting, operation_of
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import Setting, operation_of
 from ..collectives.options import CollectiveOptions
 from ..document import RankInfo
 from ..errors import BackendError, BackendLost, OutOfMemory, Unreachable, WirespeedError

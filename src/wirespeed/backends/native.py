@@ -16,7 +16,8 @@ from llvmlite import ir
 
 from ..errors import BackendError
 from ..units import NANO
-from .host.compiled import cfunc, compiled, copy_bytes, emits, load_word, now_ns, types
+from .host.compiled import cfunc, compiled, types
+from .host.intrinsics import copy_bytes, emits, load_word, now_ns
 
 #: Name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]

@@ -8,7 +8,8 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from ..collectives.operations import CollectiveOp, DataType, Setting
+from ..collectives.data_types import DataType
+from ..collectives.operations import CollectiveOp, Setting
 from ..errors import UsageError
 from ..hardware.devices import Gpu
 from ..units import GIB

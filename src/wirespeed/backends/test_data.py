@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..collectives.operations import DataType, Piece
+from ..collectives.data_types import DataType
+from ..collectives.operations import Piece
 from ..model import BlockList, PoolLayout
 
 if TYPE_CHECKING:

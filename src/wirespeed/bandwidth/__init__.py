@@ -1,6 +1,8 @@
-"""One-call bandwidth measurements for the prompt, like the functions of GPUInspector.jl. Each function
-measures with the same Session as the command line and returns a small result that prints as a tree: a
-``Bandwidth`` with values in B/s and the Document of the run.
+"""One-call bandwidth measurements for the prompt, like the functions of GPUInspector.jl.
+
+Each function measures with the same Session as the command line and returns a small result that prints as a
+tree: a ``Bandwidth``, one or several, immutable. ``result.document`` is the Document of the run. Values are
+in B/s.
 """
 
 from __future__ import annotations

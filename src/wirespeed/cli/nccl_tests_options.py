@@ -19,7 +19,8 @@ from typing import Any
 from msgspec.structs import replace as with_fields
 
 from ..backends.rank_groups import MASK, SPLIT, minimum
-from ..collectives.operations import BY_NAME, OPERATIONS, OPERATORS, CollectiveOp, Division, operation_of
+from ..collectives.data_types import BY_NAME, OPERATORS
+from ..collectives.operations import OPERATIONS, CollectiveOp, Division, operation_of
 from ..collectives.options import (
     ALL,
     CTAS,

@@ -15,7 +15,7 @@ from ..errors import UsageError
 from ..options import Option, declared, document_options
 from ..tables import Amount, Integer, Whole
 from ..units import LARGEST_SIZE
-from .operations import BY_NAME, OPERATORS, TYPES, DataType
+from .data_types import BY_NAME, OPERATORS, TYPES, DataType
 
 NCCL, MPI, SIMULATED = "nccl", "mpi", "simulated"
 # The groups of options in ``--help``.

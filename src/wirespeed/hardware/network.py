@@ -1,8 +1,6 @@
-"""Devices and switches of a machine, with their hosts. No other module reads the names of vertices.
-
-The links of a Machine as a graph: routes, and fair shares of concurrent flows.
-
-Pure and fast; the simulated backend uses these functions to move its bytes.
+"""The links of a Machine as a graph: its vertices with their hosts, routes, and fair shares of concurrent
+flows. Pure and fast: the simulated backend moves its bytes with it. No other module reads the names of
+vertices.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from ..collectives.operations import BY_NAME
+from ..collectives.data_types import BY_NAME
 from ..tables import Half
 from ..units import GB
 from . import scan

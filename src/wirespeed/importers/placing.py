@@ -10,7 +10,8 @@ from typing import Any
 
 from msgspec.structs import replace as struct_replace
 
-from ..collectives.operations import BY_NAME, OPERATIONS, Setting
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS, Setting
 from ..document import Status, TestcaseResult
 from ..driver.partial_result import PartialResult
 from ..errors import WirespeedError

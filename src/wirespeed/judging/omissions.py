@@ -19,7 +19,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..collectives.operations import BY_NAME, OPERATIONS, Setting
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS, Setting
 from ..data import efficiencies
 from ..document import REQUESTED, Document, Status, TestcaseResult
 from ..errors import UsageError, WirespeedError

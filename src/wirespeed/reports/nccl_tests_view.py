@@ -15,7 +15,8 @@ from functools import cached_property
 
 import msgspec
 
-from ..collectives.operations import BY_NAME, OPERATIONS, CollectiveOp, Setting, division_of, operation_of
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS, CollectiveOp, Setting, division_of, operation_of
 from ..collectives.options import CollectiveOptions
 from ..document import CollectiveInfo, Document, RankInfo, Status, TestcaseResult
 from ..errors import DocumentError, UsageError

@@ -1,9 +1,6 @@
-"""Where each process of a job is in the NVLink fabric, in lines of nvbandwidth's text since 0.11.
-
-nvbandwidth's text output, for scripts that read it by position.
-
-Bidirectional testcases print one table for each part, like nvbandwidth. Reports of a simulated machine
-say so in the line of every device and in a note.
+"""nvbandwidth's text output, for scripts that read it by position, and since 0.11 the lines about the NVLink
+fabric. Bidirectional testcases print one table for each part, like nvbandwidth; a simulated machine is named
+so in the line of every device and in a note.
 """
 
 from __future__ import annotations

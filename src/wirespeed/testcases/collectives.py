@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..collectives.operations import BY_NAME, OPERATIONS, CollectiveOp, Setting
+from ..collectives.data_types import BY_NAME
+from ..collectives.operations import OPERATIONS, CollectiveOp, Setting
 from ..hardware.devices import kind_of
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit

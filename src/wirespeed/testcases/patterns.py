@@ -1,6 +1,5 @@
-"""Tables of pairs in fewer steps: disjoint pairs concurrently, or only some of the pairs.
-
-Patterns of transfers in a group of parties: GPUs, ranks or NUMA nodes.
+"""Patterns of transfers in a group of parties (GPUs, ranks or NUMA nodes), and tables of pairs in fewer
+steps: disjoint pairs concurrently, or only some of the pairs.
 """
 
 from __future__ import annotations

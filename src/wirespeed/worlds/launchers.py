@@ -17,8 +17,9 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from ..errors import UsageError
-from .admission import SECRET_BYTES, Address, addresses, is_here, listen, local_name, secret_of
+from .admission import SECRET_BYTES, secret_of
 from .base import Member, World, WorldError, has_mpi, hostname
+from .listening import Address, addresses, is_here, listen, local_name
 from .rendezvous import connect, gather
 
 #: Environment variable of processes that another process started.

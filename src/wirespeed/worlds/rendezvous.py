@@ -20,9 +20,11 @@ from ..errors import starting_threads
 from ..run_errors import SIGNALLED
 from ..terminal import one_line
 from ..version import __version__
-from .admission import SHARE_SECRET, Address, NotAdmitted, admit, enter, same_user
-from .base import Channel, InvalidMessage, Member, World, WorldError, hostname
+from .admission import SHARE_SECRET, NotAdmitted, admit, enter, same_user
+from .base import Member, World, WorldError, hostname
+from .channel import Channel, InvalidMessage
 from .crew import allow_open_files
+from .listening import Address
 
 _Purpose = Literal["link", "watch"]
 _PURPOSES: tuple[_Purpose, ...] = ("link", "watch")

@@ -17,8 +17,8 @@ from ...measurement import Measurement
 from ...model import Engine, Memory, Operation, Role, Transfer
 from ...options import RunOptions
 from ...tables import State
-from ...worlds.admission import Descriptors
 from ...worlds.base import World
+from ...worlds.descriptors import Descriptors
 from ...worlds.mpi import in_use
 from ..base import Backend, BackendDetails
 from .endpoint import TWO_SIDED, Endpoint, JobContext

@@ -17,8 +17,8 @@ from ...measurement import Sample
 from ...model import Transfer
 from ...options import RunOptions
 from ...units import NANO
-from ...worlds.admission import Descriptors, SharedMemory, fetch
 from ...worlds.base import World
+from ...worlds.descriptors import Descriptors, SharedMemory, fetch
 from ...worlds.mpi import Messages, MessagesRefused, Move
 
 

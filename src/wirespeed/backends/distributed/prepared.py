@@ -14,7 +14,7 @@ from ...errors import BackendLost, OutOfMemory, WirespeedError
 from ...measurement import Measurement, Sample
 from ...model import Engine, Role
 from ...statistics import summarise
-from ...worlds.admission import Descriptors
+from ...worlds.descriptors import Descriptors
 from ..base import Prepared
 from .endpoint import TWO_SIDED, Endpoint, Handle, LocalPart, LocalTransfer
 from .exchange import Exchange

@@ -10,8 +10,8 @@ from ...errors import WirespeedError
 from ...statistics import summarise
 from ...tables import SKEW, Quantity, State
 from ...units import NANO
-from ...worlds.admission import Descriptors, SharedMemory, fetch
-from ...worlds.crew import Clocks, compare
+from ...worlds.clocks import Clocks, compare
+from ...worlds.descriptors import Descriptors, SharedMemory, fetch
 from .endpoint import LINE, Endpoint
 from .exchange import Exchange
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...errors import starting_threads
 from ...units import KIB, MICRO, NANO
-from ...worlds.admission import SharedMemory
+from ...worlds.descriptors import SharedMemory
 from .device import Device, TimedStream
 from .gpu_driver import Arguments, narrow, pointer
 from .stream_ops import EngineCopy, Kernel

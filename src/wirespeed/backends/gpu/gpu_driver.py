@@ -1,8 +1,5 @@
-"""Kernel arguments, laid out once for many launches.
-
-The interface between what measures GPUs and their driver.
-
-Its methods are named after what they do, not after the functions of one vendor.
+"""The interface between what measures GPUs and their driver, with the arguments of its kernels, which are
+laid out once for many launches. Methods are named after what they do, not after the functions of one vendor.
 """
 
 from __future__ import annotations

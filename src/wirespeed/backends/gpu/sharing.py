@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import BackendError, OutOfMemory
 from ...hardware.devices import Gpu
 from ...units import format_size
-from ...worlds.admission import Descriptors
+from ...worlds.descriptors import Descriptors
 from ..distributed.endpoint import Allocation, Handle, Mechanism, fetched, offer
 from .device import Device, map_for
 from .gpu_driver import FABRIC, IPC, VMM_FD, driver_of

@@ -25,13 +25,13 @@ def discover(machine: Machine, root: TreePath = HERE) -> Machine:
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the facts of this host."""
-    from . import host_discovery, memory_facts, nic_facts, pci_facts
+    from . import host_facts, memory_facts, nic_facts, pci_facts
 
-    yield from host_discovery.facts(root)
+    yield from host_facts.facts(root)
     yield from memory_facts.facts(machine, root)
     yield from nic_facts.facts(root)
     yield from pci_facts.facts(root)
-    yield from host_discovery.inventory(root)
+    yield from host_facts.inventory(root)
 
 
 def connect(machine: Machine) -> Backend | None:

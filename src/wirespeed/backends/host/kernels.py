@@ -9,7 +9,8 @@ from functools import partial
 
 from ...model import Operation
 from ..test_data import STEP
-from .compiled import (
+from .compiled import compiled, numba
+from .intrinsics import (
     add_lines,
     as_words,
     atomic_add,
@@ -17,13 +18,11 @@ from .compiled import (
     atomic_store,
     bits_of,
     bits_of_pair,
-    compiled,
     copy_bytes,
     copy_lines,
     give_way,
     load_word,
     now_ns,
-    numba,
     saxpy_lines,
     scale_lines,
     spin_hint,

@@ -11,7 +11,7 @@ from ...hardware.facts import OFF, ON, Fact, Known
 from ...tables import Quantity
 from .. import pci
 from ..tree import HERE, TreePath
-from .load import number, read
+from .procfs import number, read
 
 #: Counters of errors after which data is sent again, below a port. Source: sysfs-class-infiniband in the ABI
 #: documentation of Linux; for hw_counters, the drivers.

@@ -8,7 +8,7 @@ from ...hardware.facts import Fact, Known
 from ...units import GIB
 from .. import pci
 from ..tree import HERE, TreePath
-from .load import number, read
+from .procfs import number, read
 
 #: First digits of the classes of NVMe drives, displays and processing accelerators. Source: pci.ids.
 _NVME, _DISPLAY, _ACCELERATOR = "0x0108", "0x03", "0x12"

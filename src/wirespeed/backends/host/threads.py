@@ -20,7 +20,8 @@ import numpy as np
 from ...errors import BackendError, BackendLost, MeasurementTimeout, starting_threads
 from ...units import NANO
 from . import kernels
-from .compiled import atomic_load, atomic_store, compiled, now_ns, spin_hint
+from .compiled import compiled
+from .intrinsics import atomic_load, atomic_store, now_ns, spin_hint
 from .kernels import WORD
 
 Result = TypeVar("Result")

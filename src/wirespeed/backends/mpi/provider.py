@@ -20,7 +20,7 @@ from ...worlds.launchers import mpirun
 from ...worlds.mpi import libraries, library, version
 from .. import test_data as contents
 from ..cpu_sharing import current_cpu
-from ..host.load import available_bytes, first_cpu
+from ..host.procfs import available_bytes, first_cpu
 from ..native import Call, Failure, Functions, copier
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from ..tree import HERE

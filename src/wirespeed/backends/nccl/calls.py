@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...collectives.operations import OPERATORS, DataType, Piece, Setting
+from ...collectives.data_types import OPERATORS, DataType
+from ...collectives.operations import Piece, Setting
 from ..gpu.gpu_driver import Arguments, GpuDriver, Headers, NativeCalls, pointer, wide
 from ..native import Call, Functions
 from ..provider import Case, RankDevice, Refused

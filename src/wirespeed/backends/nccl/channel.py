@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...collectives.operations import BY_NAME
+from ...collectives.data_types import BY_NAME
 from ...errors import BackendError
 from . import library
 

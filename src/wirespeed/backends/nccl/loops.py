@@ -11,7 +11,7 @@ from functools import partial
 from threading import Event
 from typing import Any, TypeVar
 
-from ...collectives.operations import BY_NAME, OPERATORS
+from ...collectives.data_types import BY_NAME, OPERATORS
 from ...errors import BackendError, BackendLost
 from ..native import Call, Functions
 from ..provider import Case, Elapsed

@@ -13,7 +13,8 @@ from importlib.metadata import version
 from threading import Barrier, BrokenBarrierError, Event
 from typing import Any, TypeVar
 
-from ...collectives.operations import OPERATORS, DataType, Setting
+from ...collectives.data_types import OPERATORS, DataType
+from ...collectives.operations import Setting
 from ...collectives.options import CollectiveOptions
 from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory, starting_threads
 from ...hardware.facts import Fact

@@ -209,7 +209,7 @@ class Connection:
                 gpu = next(gpu for gpu in self._local.gpus if gpu.name == device)
                 self._places[kind] = GpuBuffers(gpu, self._options.timeout)
             else:
-                from ..host.backend import HostBuffers
+                from ..host.host_buffers import HostBuffers
 
                 self._places[kind] = HostBuffers(self._options.timeout)
         return self._places[kind]

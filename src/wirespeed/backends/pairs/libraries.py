@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...collectives.operations import BY_NAME
+from ...collectives.data_types import BY_NAME
 from ...worlds.mpi import libraries
 from ..mpi.provider import MpiFunctions
 from ..native import Call, Functions

@@ -11,17 +11,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ..host.compiled import (
-    atomic_add,
-    cgutils,
-    compiled,
-    declared,
-    emits,
-    load_word,
-    now_ns,
-    store_word,
-    types,
-)
+from ..host.compiled import cgutils, compiled, types
+from ..host.intrinsics import atomic_add, declared, emits, load_word, now_ns, store_word
 from ..test_data import STEP
 
 _WORD, _INT, _LOW = ir.IntType(64), ir.IntType(32), 0xFFFFFFFF

@@ -24,8 +24,8 @@ from ...model import Engine, MemoryKind, Transfer
 from ...options import RunOptions
 from ...units import GIB, MIB, NANO, format_size
 from ..base import Prepared
-from ..host.load import available_bytes
 from ..host.memory import RESERVE_BYTES
+from ..host.procfs import available_bytes
 from ..test_data import key_of, words
 from .calls import (
     AT,
