@@ -1,13 +1,6 @@
-"""Files that a user names, and files of other users.
-
-Reading has a limit on the size: a device or a pipe may never end. Writing is atomic. What another user could
-have written is recognised by owner and mode.
-
-A file in memory: nothing of it remains, even if the process is killed.
-
-Folder for compiled code and the user's key; in the package, nothing would remove it.
-
-What is in it is executed, so that nobody else may be able to write there.
+"""Files that a user names, files of other users, and the folder for compiled code and keys. Reading has
+a limit on the size, because a device or a pipe may never end; writing is atomic; what another user could have
+written, and so must not be executed or obeyed, is recognised by owner and mode.
 """
 
 from __future__ import annotations

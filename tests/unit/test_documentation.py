@@ -236,6 +236,25 @@ def test_an_installation_without_pages_gives_the_same_answers(
     capsys.readouterr()
 
 
+#: Folders whose files may still have heads of several paragraphs.
+SEVERAL_PARAGRAPHS = {
+    "bandwidth", "cli", "importers", "judging", "language", "qualify", "reports", "results", "screens",
+}  # fmt: skip
+HEAD = re.compile(r'(?:#[^\n]*\n)*"""(.+?)"""', re.DOTALL)
+
+
+def test_the_head_of_each_module_is_one_paragraph() -> None:
+    """A second paragraph is a second subject, or belongs to a function."""
+    package = ROOT / "src" / "wirespeed"
+    wrong = []
+    for path in sorted(package.rglob("*.py")):
+        name = path.relative_to(package)
+        head = HEAD.match(path.read_text())
+        if name.parts[0] not in SEVERAL_PARAGRAPHS and (head is None or "\n\n" in head[1]):
+            wrong.append(str(name))
+    assert wrong == []
+
+
 def test_functions_and_classes_have_a_summary_line() -> None:
     """Rule D205 of ruff, without the heads of modules: their one paragraph may have several lines."""
     command = [sys.executable, "-m", "ruff", "check", "--select=D205", "--output-format=concise"]
