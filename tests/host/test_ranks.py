@@ -305,7 +305,7 @@ def test_ranks_with_different_options() -> None:
 
 def test_wrong_use() -> None:
     for error in together(worlds(2), lambda w: wirespeed.run([READ], world=w, machine="simulated:nvl72")):
-        assert isinstance(error, UsageError) and "without a launcher" in str(error)
+        assert isinstance(error, UsageError) and "omit --processes and the launcher" in str(error)
     with pytest.raises(UsageError, match="there is no transport 'telepathy'"):
         wirespeed.run([READ], machine="simulated:nvl72", share="telepathy")
 

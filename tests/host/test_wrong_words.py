@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import wirespeed
-from wirespeed.backends.host import contents
+from wirespeed.backends.host import contents, prepared
 from wirespeed.backends.host.contents import examined
 from wirespeed.backends.test_data import STEP, WORD_MASK
 from wirespeed.errors import MOST_LISTED
@@ -63,7 +63,7 @@ def test_a_copy_says_who_is_to_blame(of_source: bool, says: str, monkeypatch: py
             ctypes.c_uint64.from_address(buffer.address + 4096).value ^= 1
         check(bound, *more)
 
-    monkeypatch.setattr(contents, "verify", damaged)
+    monkeypatch.setattr(prepared, "verify", damaged)
     document = wirespeed.run(["host_stream_copy"], size="1MiB", samples=1, copies=1)
     (result,) = document.testcases
     assert result.status == "failed" and "the first at byte offset 4096; the source " in result.reason

@@ -230,9 +230,9 @@ def test_a_signal_whose_exception_vanishes_costs_one_look(
     code = f"""
 import os, signal, sys, time
 from wirespeed.cli import main as cli
-from wirespeed.driver import jobs
+from wirespeed.driver import listener
 signal.signal(signal.SIGINT, signal.default_int_handler)
-class Sender(jobs.Listener):
+class Sender(listener.Listener):
     sent = False
     def measuring(self, case, done, stage):
         if case.name == "device_to_device_memcpy_read_ce" and not Sender.sent:

@@ -250,7 +250,9 @@ def _unplaced(
             labels if len(labels) == count else tuple(map(str, range(count)))
             for labels, count in ((table.rows, rows), (table.columns, columns))
         ]
-        cells = tuple(Cell(*cell) for cell in table.cells)  # what has none may be in another table
+        sizes = [*map(int, table.positions)] or [0] * columns
+        # What has no value may be in another table.
+        cells = tuple(Cell(i, j, value, bytes=sizes[j]) for i, j, value in table.cells)
         row_axis, column_axis = (Axis(name, own) for name, own in zip(table.axes, labels, strict=True))
         if table.positions:
             column_axis = replace(column_axis, values=table.positions, unit="B")
