@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import re
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.backends import describe
@@ -16,68 +13,16 @@ from wirespeed.errors import UsageError
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.language import toml_file
-from wirespeed.language.syntax import file_of, line_of
+from wirespeed.language.syntax import line_of
 from wirespeed.measurement import Expectation, Reduce
 from wirespeed.model import Transfer
-from wirespeed.options import PlanOptions
 from wirespeed.results.baseline import encode, make
 from wirespeed.results.store import decode
 from wirespeed.results.store import encode as encoded
-from wirespeed.testcases import TABLE, Testcase
-from wirespeed.testcases.blocks import TESTCASES as BLOCK_LISTS
-
-from ..conftest import SPECS
+from wirespeed.testcases import Testcase
 
 TWO = describe("simulated:hgx-h200-2")
 ABOUT = '[[measurement]]\nname = "a"\n'
-#: Machines that differ in what their testcases plan: peers, links, NUMA nodes, ranks.
-PRINTED = ("hgx-h200-2", "pcie-2-no-p2p", "cpu-2-sockets", "four-ranks")
-
-
-@pytest.mark.parametrize("name", PRINTED)
-def test_every_testcase_of_transfers_is_printed_and_parsed_into_the_same_plan(name: str) -> None:
-    machine, printed = describe(SPECS[name]), 0
-    for case in TABLE:
-        for options in (PlanOptions(), PlanOptions(tier="quick", pageable=True, blocks=4, size=2**20)):
-            plan = case.plan(machine, options)
-            if plan.reason or not all(one.transfers for one in plan.measurements) or case in BLOCK_LISTS:
-                continue
-            (again,) = toml_file.loads(file_of([(case, plan)], machine)).testcases
-            assert again.plan(machine, PlanOptions(tier=options.tier)) == plan, case.name
-            assert (again.name, again.description, again.counts) == (case.name, case.description, case.counts)
-            printed += 1
-    assert printed > 30
-
-
-def test_eight_gpus_are_printed_too() -> None:
-    machine = describe("simulated:dgx-a100-8")
-    cases = [case for case in TABLE if re.match("all_to_host|device_local_copy$", case.name)]
-    plans = [case.plan(machine) for case in cases]
-    again = toml_file.loads(file_of(zip(cases, plans, strict=True), machine)).testcases
-    assert [case.plan(machine) for case in again] == plans
-
-
-def test_values_that_a_machine_does_not_have_are_printed_with_the_reason() -> None:
-    machine = describe("simulated:dgx-a100-8").only([0, 1, 2])
-    reached = {"gpu0": ("gpu1",), "gpu1": ("gpu0",), "gpu2": ()}
-    gpus = tuple(dataclasses.replace(gpu, peers=reached[gpu.name]) for gpu in machine.gpus)
-    machine = dataclasses.replace(machine, gpus=gpus)
-    (case,) = (case for case in TABLE if case.name == "device_to_device_bidirectional_memcpy_read_ce")
-    plan = case.plan(machine)
-    assert plan.measurements and {cell.table for cell in plan.waived} == {"read1", "read2", "total"}
-    (again,) = toml_file.loads(file_of([(case, plan)], machine)).testcases
-    assert again.plan(machine) == plan
-
-
-def test_testcases_that_are_no_transfers_say_so() -> None:
-    machine, said = describe(SPECS["four-ranks"]), set()
-    for case in TABLE:
-        plan = case.plan(machine)
-        if plan.measurements and not plan.measurements[0].transfers:
-            with pytest.raises(UsageError) as caught:
-                file_of([(case, plan)], machine)
-            said.add(str(caught.value).removeprefix(f"{case.name} measures a ").partition(",")[0])
-    assert said == {"collective", "message", "sharing"}
 
 
 def test_transfers_become_a_line_and_back() -> None:
@@ -166,29 +111,6 @@ def test_a_stored_baseline_tightens_an_expectation() -> None:
     slow = run(text, "simulated:hgx-h200-2+speed@gpu0-gpu1=0.5")
     assert judge(slow).verdict is Verdict.PASS
     assert judge(slow, baseline=baseline).verdict is Verdict.FAIL
-
-
-def test_a_run_of_a_file_is_shown_as_a_file(tmp_path: Path) -> None:
-    text = ABOUT + 'transfers = "gpus -> other(gpus)"\nexpect = { of_limit = 0.5, least = "40 GB/s" }\n'
-    program = toml_file.loads(text)
-    document = wirespeed.run(
-        program.testcases, machine=TWO, samples=2, copies=1, described={"transfers": [program.text]}
-    )
-    shown = toml_file.loads(wirespeed.render(document, "transfers")).testcases
-    assert [case.plan(TWO) for case in shown] == [case.plan(TWO) for case in program.testcases]
-
-
-def test_a_run_of_something_else_is_shown_with_comments() -> None:
-    mixed = toml_file.loads(ABOUT + 'transfers = "all_reduce; load gpu0 -> gpu1"')
-    document = wirespeed.run(
-        ["all_reduce", *mixed.testcases, "device_local_copy"], machine=TWO, samples=1, copies=1,
-        described={"transfers": [mixed.text]},
-    )  # fmt: skip
-    shown = wirespeed.render(document, "transfers")
-    assert "# all_reduce measures a collective" in shown and "# a has a collective next to transfers" in shown
-    assert [case.name for case in toml_file.loads(shown).testcases] == ["device_local_copy"]
-    broken = replace(document, options=document.options | {"transfers": ["a = "]})
-    assert "# the transfers of the run cannot be read" in wirespeed.render(broken, "transfers")
 
 
 def test_a_saved_run_makes_no_other_file_be_read() -> None:

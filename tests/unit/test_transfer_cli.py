@@ -48,8 +48,6 @@ def test_a_line_is_measured_and_saved_if_asked(capsys: pytest.CaptureFixture[str
     code, _, _ = call("transfer", " ".join(line), *TWO, "-o", "a.json", capsys=capsys)
     document = wirespeed.load("a.json")
     assert code == 0 and [table.key for table in document.testcases[0].tables] == ["bandwidth", "latency"]
-    code, out, _ = call("show", "a.json", "--format", "transfers", capsys=capsys)
-    assert code == 0 and "gpu0 -> gpu1 512MiB; latency gpu0 <- gpu1 2MiB" in out
 
 
 def test_sizes_make_curves_of_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -139,13 +137,6 @@ def test_settings_of_a_line_are_options_of_the_run(capsys: pytest.CaptureFixture
     assert (len(cell.samples), cell.copies) == (4, 2)
     assert main(["transfer", line, *TWO, "--samples", "5"]) == 2
     assert "already has samples 5" in capsys.readouterr().err
-
-
-def test_testcases_are_listed_as_transfers(capsys: pytest.CaptureFixture[str], golden: Golden) -> None:
-    assert main(["list", "-t", "5", "host_to_device_bidirectional_memcpy_ce", "--as", "transfers", *TWO]) == 0
-    golden("language/listed.toml", capsys.readouterr().out)
-    assert main(["list", "-t", "all_reduce", "--as", "transfers", *TWO]) == 2
-    assert "all_reduce measures a collective" in capsys.readouterr().err
 
 
 def test_python_returns_bandwidths_and_latencies(capsys: pytest.CaptureFixture[str]) -> None:

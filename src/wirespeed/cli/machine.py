@@ -28,11 +28,6 @@ def main_of_list(name: str, argv: Sequence[str]) -> int:
     machine = describe(options.machine, glance=not options.time)
     cases = select(options.testcase)
     how = PlanOptions(tier=options.tier)
-    if options.form:
-        from ..language.syntax import file_of
-
-        print(visible(file_of([(case, case.plan(machine, how)) for case in cases], machine)), end="")
-        return ExitCode.PASS
     reasons = {case: case.plan(machine, how).reason for case in cases}
     times: dict[Testcase, float] = {}
     if options.time:
@@ -58,9 +53,6 @@ def parser_of_list(name: str) -> Parser:
     forms = arguments.add_mutually_exclusive_group()
     forms.add("--short", "print only the names of testcases that can run here", by_project=True)
     forms.add("--json", "all testcases as JSON, with the reason if one cannot run", by_project=True)
-    forms.add(
-        "--as", "print a file for `wirespeed run -f`, to be edited", dest="form", choices=("transfers",)
-    )
     return arguments
 
 

@@ -2,7 +2,7 @@
 
 The parsed form of the language, before the names of a machine are known.
 
-From Transfers and plans to text that is parsed into the same again.
+From Transfers to text that is parsed into the same again.
 """
 
 from __future__ import annotations
@@ -20,11 +20,9 @@ from ..errors import UsageError
 from ..files import LARGEST_WRITTEN, read
 from ..hardware.devices import is_host, kind_of
 from ..hardware.topology import Machine
-from ..measurement import Axis, Measurement, Place, Reduce
 from ..model import Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ..terminal import error_line, one_line
-from ..testcases import Layout, Plan, Testcase, WaivedCell
-from ..units import GB, MB, NANO, parse_duration, parse_rate, some
+from ..units import GB, MB, parse_duration, parse_rate, some
 
 #: Characters of a line that an error shows on each side of its place.
 _SHOWN = 50
@@ -272,8 +270,6 @@ class Line:
 
 
 _UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
-#: Longest line of transfers in one string of a file.
-_LONG = 80
 
 
 def exact_size(size: int) -> str:
@@ -403,93 +399,6 @@ def line_of(transfers: Iterable[Transfer], machine: Machine) -> str:
         UsageError: If the language has no words for one of them.
     """
     return "; ".join(written(list(transfers), machine))
-
-
-def file_of(planned: Iterable[tuple[Testcase, Plan]], machine: Machine) -> str:
-    """Testcases as a file that is parsed into the same plans.
-
-    Args:
-        planned: The testcases with their plans.
-        machine: The machine that they were planned for.
-
-    Raises:
-        UsageError: If a testcase cannot be measured, or measures something other than transfers.
-    """
-    return "\n".join([heading(machine), *(testcase_text(case, plan, machine) for case, plan in planned)])
-
-
-def heading(machine: Machine) -> str:
-    """The first line of a file: a comment with the machine."""
-    name = f"{machine.name or machine.host}{' (SIMULATED)' * machine.simulated}"
-    return f"# Transfers on {one_line(name)}; `wirespeed help transfers` explains the file\n"
-
-
-def testcase_text(case: Testcase, plan: Plan, machine: Machine) -> str:
-    """The sections of one testcase; parameters and errors as for ``file_of``."""
-    if plan.reason and not plan.measurements:
-        raise UsageError(f"{case.name} cannot be measured here: {plan.reason}")
-    if any(not measurement.transfers for measurement in plan.measurements):
-        kind = type(plan.measurements[0].works[0]).__name__.lower()
-        raise UsageError(
-            f"{case.name} measures a {kind}, which the language cannot express; it expresses transfers"
-        )
-    if any(transfer.scattered for measurement in plan.measurements for transfer in measurement.transfers):
-        raise UsageError(f"{case.name} moves block lists, which the language cannot express")
-    if any(measurement.is_mixed for measurement in plan.measurements):
-        raise UsageError(f"{case.name} has a collective next to transfers, whose values have no labels")
-    about = {"description": case.description, "counts": case.counts, "engine": case.engine}
-    lines = section("testcase", name=case.name, **about)
-    layouts = {layout.key: layout for layout in plan.tables}
-    for layout in plan.tables:
-        lines += _layout(layout)
-    for measurement in plan.measurements:
-        lines += ["", *_measurement(case.name, measurement, layouts, machine)]
-    for cell in plan.waived:
-        values = [_value(cell, layouts)]
-        lines += ["", *section("measurement", name=case.name, waived=cell.reason, values=values)]
-    return "\n".join(lines) + "\n"
-
-
-def _layout(layout: Layout) -> list[str]:
-    return section(
-        "testcase.table", key=layout.key, title=layout.title, unit=layout.unit,
-        rows_alike=layout.rows_alike or None, engine=layout.engine, rows=_axis(layout.rows),
-        columns=_axis(layout.columns),
-    )  # fmt: skip
-
-
-def _axis(axis: Axis) -> dict[str, object]:
-    values = axis.values or None, axis.unit or None
-    return dict(zip(("name", "labels", "values", "unit"), (axis.name, axis.labels, *values), strict=True))
-
-
-def _measurement(
-    name: str, measurement: Measurement, layouts: dict[str, Layout], machine: Machine
-) -> list[str]:
-    texts = written(measurement.transfers, machine)
-    line = "; ".join(texts)
-    values = []
-    for place in measurement.places:
-        reduce = place.reduce if place.reduce is not Reduce.FIRST else None
-        of = place.transfers if place.transfers != (0,) else None
-        values.append(_value(place, layouts) | {"reduce": reduce, "of": of})
-    expected: dict[str, object] = {}
-    # It is the same for all rates, and for all latencies.
-    for expect in (place.expect for place in measurement.places if place.expect):
-        expected |= {"of_limit": expect.of_limit} if expect.of_limit else {}
-        expected |= {"least": f"{expect.least / GB:.12g} GB/s"} if expect.least else {}
-        expected |= {"most": f"{expect.most / NANO:.12g} ns"} if expect.most else {}
-    return section(
-        "measurement", name=name, transfers=line if len(line) <= _LONG else texts, values=values,
-        independent=measurement.independent or None, expect=expected or None,
-    )  # fmt: skip
-
-
-def _value(at: Place | WaivedCell, layouts: dict[str, Layout]) -> dict[str, object]:
-    """The place of a value by its labels."""
-    layout = layouts[at.table]
-    row, column = layout.rows.labels[at.row], layout.columns.labels[at.column]
-    return {"table": at.table or None, "row": row, "column": column}
 
 
 def section(title: str, /, **values: object) -> list[str]:

@@ -158,7 +158,6 @@ FORMATS = (
     ReportFormat("nccl-tests-json", "json"),
     ReportFormat("iterations", short=True, module=f"{__package__}.nccl_tests_json:render_iterations"),
     ReportFormat("overalloc", short=True),
-    ReportFormat("transfers"),
     ReportFormat("blocks", "terminal"),
     ReportFormat("blocks-json", "json", module=f"{__package__}.blocks:render_blocks_json"),
 )
