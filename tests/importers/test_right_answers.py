@@ -74,8 +74,9 @@ ANSWERS = (
         "old-error-column", (), 1, ("an error of 1e+00, more than allowed", "collectives failed all_gather"),
         ("1 wrong element", "GB/s 1957"),
     ),
-    # More posts: ranks of a rack without names of GPUs; lines without marks; OSU of which the buffers are
-    # unknown, and with the topology; IMB; GPUs of several models.
+    # More forms of posts: lines without marks; OSU of which the buffers are unknown, and with the topology;
+    # IMB; and, with numbers of our own in the form of a post: ranks of a rack without names of GPUs, and GPUs
+    # of several models.
     Answer("rack-of-unknown-gpus", (), 4, ("all-reduce 8 GiB 835 GB/s",), ("one rank", "ranks is unknown")),
     Answer("rack-of-unknown-gpus", ("--machine", "gb200-72"), 3, ("72 x NVIDIA GB200", "835 GB/s")),
     Answer("eight-processes-without-marks", (), 0, ("8 x NVIDIA A100-SXM4-40GB", "232 GB/s", "PASS")),

@@ -434,6 +434,20 @@ def test_posted_machines(
     assert "PASS" not in out and "nothing found" not in out and "reseat the card or riser;" not in out
 
 
+@pytest.mark.parametrize(
+    ("name", "texts"),
+    [
+        ("epyc7of8", ["memory channels are empty (numa0)", "1 of 8 channels is empty; 7 modules"]),
+        ("podwrong", ["gpu0, gpu1 at NUMA node 1, the usable CPUs at 0", "52.9 GB/s"]),
+    ],
+)
+def test_runs_of_posted_machines(name: str, texts: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    run = Path(__file__).parents[1] / f"data/machines/{name}.run.json"
+    assert main(["check", str(run), "--allow-simulated"]) == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert "WARN" in out and [text for text in texts if text not in out] == []
+
+
 def test_a_machine_of_which_the_readings_show_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,24 +1,7 @@
-"""Variables that replace options of the programs of others, for callers whose command line is fixed.
-
-Defaults of options from files and from the environment.
-
-In order of precedence: the command line, ``WIRESPEED_…`` variables, the nearest ``wirespeed.toml`` in this
-folder or one above it, and the user's ``wirespeed.toml`` in ``~/.config``. Files have a table for each
-command, and ``[defaults]`` for all commands that have an option::
-
-    [defaults]
-    timeout = "2min"
-
-    [check]
-    wait-idle = "1min"
-
-    [expect]
-    gpus = 8
-    memory = "1TiB"
-
-Files are read only if nobody else can have written them. A project's file is searched in this
-user's folders, and sets only how to measure and how to show the results: it may be part of a copy of a
-project of somebody else.
+"""Defaults of options from files and from the environment. The command line comes before ``WIRESPEED_…``
+variables, these before the nearest ``wirespeed.toml`` in this folder or above it, and that before the user's
+in ``~/.config``. Files are read only if nobody else can have written them; a project's file sets only how to
+measure and to show results, because it may be part of a copy of somebody else's project.
 """
 
 from __future__ import annotations
@@ -30,51 +13,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ..errors import UsageError
 from ..files import distrust, own_folder, read_own
 from ..terminal import meant
 from .commands import COMMANDS
 from .consumers import OPTION
-
-Name = TypeVar("Name", bound=str)
-
-#: The version of a program whose output to have, and the machine to measure.
-COMPAT, MACHINE = "WIRESPEED_COMPAT", "WIRESPEED_MACHINE"
-
-
-def machine(environment: Mapping[str, str] = os.environ) -> str | None:
-    """The default of ``--machine``: the variable, or this machine."""
-    return environment.get(MACHINE) or None
-
-
-def version(
-    arguments: Sequence[str], known: Collection[Name], default: Name, others: Collection[str] = ()
-) -> Name:
-    """The version of the program: ``--compat``, else the variable, else the default.
-
-    Args:
-        arguments: The command line.
-        known: The versions of the program.
-        default: Its default.
-        others: Versions of other programs, for which the variable may be.
-
-    Raises:
-        UsageError: If the variable is no version of any of these programs.
-    """
-    names: dict[str, Name] = {name: name for name in known}
-    for i, word in enumerate(arguments):
-        wanted = word.partition("=")[2] if word.startswith("--compat=") else ""
-        if word == "--compat":
-            wanted = (*arguments[i + 1 :], "")[0]
-        if wanted in names:
-            return names[wanted]
-    wanted = os.environ.get(COMPAT, "")
-    if wanted and wanted not in names and wanted not in others:
-        raise UsageError(f"{COMPAT}={wanted}: choose one of {', '.join((*known, *others))}")
-    return names.get(wanted, default)
-
+from .program_variables import COMPAT
 
 NAME = "wirespeed.toml"
 #: Table of the options of all commands.

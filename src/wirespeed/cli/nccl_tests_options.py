@@ -40,7 +40,7 @@ from ..hardware.topology import Machine
 from ..reports.nccl_tests_view import Result, View, failed
 from ..terminal import error_line, visible
 from ..worlds.base import hostname
-from . import configuration as environment
+from . import program_variables as environment
 from .commands import SUFFIX
 from .option_groups import output_path, typed
 from .parser import Parser

@@ -29,7 +29,7 @@ from ..testcases.nvbandwidth_versions import restricted, selected
 from ..testcases.selections import named_pair
 from ..units import MIB, parse_duration
 from ..worlds.launchers import promised
-from . import configuration as environment
+from . import program_variables as environment
 from .common import lead, measured, run_options, texts_aside
 from .parser import Parser
 from .sailbandwidth import SAILBANDWIDTH, Dumps, PeerProgram, Printer, add_sail_options

@@ -32,8 +32,8 @@ from ..reports import DialectName, Style, dialects, nvbandwidth
 from ..reports.dialects import OF_SAILBANDWIDTH, VERSIONS
 from ..terminal import visible
 from ..testcases import Testcase
-from .configuration import COMPAT, version
 from .parser import Parser
+from .program_variables import COMPAT, version
 
 #: Largest absolute number.
 _MOST = 2**40

@@ -1,4 +1,4 @@
-"""Evidence that is not a defect, or of what is not measured: slots, drives, NICs, ports, the platform."""
+"""Notes of slots, drives, NICs and the platform: parts that are slow without a fault, or not measured."""
 
 from __future__ import annotations
 
