@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .document import Document
 from .errors import NotARun, UsageError
-from .importers import of_content
+from .features.imports import of_content
 from .judging import diagnosis
 from .judging import judge as judging
 from .judging.diagnosis import Diagnosis
@@ -25,12 +25,12 @@ from .results.store import content, load
 from .units import parse_age, parse_duration, parse_nics
 
 if TYPE_CHECKING:
+    from .features.history.events import MachineHistory
     from .hardware.topology import Machine
     from .judging.gates import GateSetName
-    from .judging.history import MachineHistory
     from .reports import Report
     from .results.cells import Override
-    from .testcases import Testcase
+    from .testcases.table import Testcase
 
 #: A run: a Document, or the file of a saved run or of a log of another tool.
 Run: TypeAlias = Document | str | Path
@@ -274,9 +274,9 @@ def history(
     """
     from contextlib import closing
 
-    from .judging.history import judged
-    from .results.history import History
-    from .results.history_file import age_ago, default_file, identity_named
+    from .features.history.events import judged
+    from .features.history.file import age_ago, default_file, identity_named
+    from .features.history.store import History
 
     given = _several(runs)
     if given and file is not None:
@@ -326,10 +326,10 @@ def qualify(
 
     from .api import described
     from .driver.jobs import join
-    from .qualify.cluster import Cluster
-    from .qualify.cluster import topology as switches
-    from .qualify.job import serve
-    from .qualify.qualified_run import SEVERAL, led, measured, simulated_nodes
+    from .features.qualify.cluster import Cluster
+    from .features.qualify.cluster import topology as switches
+    from .features.qualify.job import serve
+    from .features.qualify.qualified_run import SEVERAL, led, measured, simulated_nodes
     from .run_errors import RunInterrupted
 
     is_measured = topology == "measured"

@@ -15,9 +15,9 @@ import wirespeed
 from wirespeed import files
 from wirespeed.cli.main import main
 from wirespeed.errors import DocumentError, UsageError
+from wirespeed.features.transfers import toml_file
 from wirespeed.hardware import topology
 from wirespeed.judging import gates
-from wirespeed.language import toml_file
 from wirespeed.results import baseline, output, store
 from wirespeed.results import cells as overrides
 from wirespeed.terminal import columns

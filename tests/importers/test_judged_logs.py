@@ -11,8 +11,9 @@ import wirespeed
 from tests.importers.test_assumed import H100, all_reduce, to_gpus
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.features.fleet import screen as many_runs
+from wirespeed.features.fleet.analysis import node_summary
 from wirespeed.judging.error_advice import of_error
-from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview
@@ -20,7 +21,6 @@ from wirespeed.judging.unlike import unlike
 from wirespeed.judging.verdict import Verdict, share
 from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
-from wirespeed.screens import many_runs
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 

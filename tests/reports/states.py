@@ -20,11 +20,11 @@ from wirespeed.backends.simulated.faults import parse_fault
 from wirespeed.backends.simulated.machines import dgx_a100_8
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.features.fleet.analysis import node_summary
+from wirespeed.features.fleet.page import fleet_page
 from wirespeed.hardware.topology import Machine
-from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.gates import load as load_gates
 from wirespeed.judging.judged import Criteria, Judged
-from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.page import page
 
 RECORDED = Path(__file__).parents[1] / "recorded"

@@ -12,12 +12,12 @@ import pytest
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.features.fleet.analysis import node_summary
+from wirespeed.features.fleet.page import fleet_page
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.reports.html.comparison import sides_page
-from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.measurements import notebook_html
 from wirespeed.reports.html.page import page
 from wirespeed.results.compare import Unreadable

@@ -22,24 +22,24 @@ from wirespeed.cli.common import code_of, measured_code
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode
+from wirespeed.features.fleet import screen as many_runs
+from wirespeed.features.fleet.analysis import node_summary
+from wirespeed.features.fleet.page import fleet_page
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging import diagnosis as diagnosing
 from wirespeed.judging import judge as judging
 from wirespeed.judging import overview as summing
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.gates import load as load_gates
 from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
-from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.measurements import notebook_html
 from wirespeed.reports.records import CheckedRun
 from wirespeed.results import cells as overrides
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
-from wirespeed.screens import many_runs
 
 H200 = "simulated:hgx-h200-2"
 A100 = "simulated:dgx-a100-8"

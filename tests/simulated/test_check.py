@@ -16,7 +16,8 @@ import wirespeed
 from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
 from wirespeed.document import Status
-from wirespeed.judging.fleet import node_summary
+from wirespeed.features.fleet import screen as many_runs
+from wirespeed.features.fleet.analysis import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
@@ -24,7 +25,6 @@ from wirespeed.reports import Style
 from wirespeed.reports import comparisons as compare_screen
 from wirespeed.reports.records import CheckedRun
 from wirespeed.screens import check as check_screen
-from wirespeed.screens import many_runs
 from wirespeed.screens.descriptions import render_machine
 from wirespeed.tables import THROTTLED, Quantity
 from wirespeed.units import MIB

@@ -13,14 +13,14 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
-from wirespeed.judging.fleet import node_summary
+from wirespeed.features.fleet.analysis import node_summary
+from wirespeed.features.fleet.screen import brief_of_run
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict, share
 from wirespeed.reports import Style, prometheus
 from wirespeed.reports.findings import GLANCE, number
 from wirespeed.reports.html.headline import tile
 from wirespeed.screens.check import render as render_check
-from wirespeed.screens.many_runs import brief_of_run
 from wirespeed.units import GB
 
 GATE = "host to GPU and back, H100 and H200"

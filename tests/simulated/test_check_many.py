@@ -19,14 +19,15 @@ from wirespeed.cli.check import worst
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError
-from wirespeed.judging.fleet import FleetFigure, FleetNode
+from wirespeed.features.fleet import screen as many_runs
+from wirespeed.features.fleet.analysis import FleetFigure, FleetNode
 from wirespeed.judging.judged import Criteria, Judged, MaxAge, unjudged
 from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
 from wirespeed.results import compare as many_files
 from wirespeed.results.compare import Unreadable
 from wirespeed.results.store import files_in, left_out, save
-from wirespeed.screens import check_formats, many_runs
+from wirespeed.screens import check_formats
 from wirespeed.units import format_age, parse_age
 
 CASES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]

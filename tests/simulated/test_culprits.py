@@ -22,7 +22,7 @@ from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import Observation, localise
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import AT, Culprit, Suspect, SuspectKind
-from wirespeed.testcases import find
+from wirespeed.testcases.table import find
 
 READ = "device_to_device_memcpy_read_ce"
 

@@ -19,7 +19,7 @@ from wirespeed.judging import omissions
 from wirespeed.options import includes
 from wirespeed.reports import Style
 from wirespeed.results.store import decode, encode, schema
-from wirespeed.testcases import TABLE
+from wirespeed.testcases.table import TABLE
 
 Golden = Callable[[str, str], None]
 #: Too many cells to keep every form of them, or to measure all testcases: those of every shape.

@@ -24,7 +24,7 @@ from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.screens.check import render
 from wirespeed.tables import Cell
-from wirespeed.testcases import TABLE
+from wirespeed.testcases.table import TABLE
 
 
 def found(machine: str, *testcases: str) -> Overview:

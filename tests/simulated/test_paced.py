@@ -10,11 +10,11 @@ import pytest
 import wirespeed
 from wirespeed.backends import describe
 from wirespeed.cli.main import main
+from wirespeed.features.transfers.toml_file import of_line
 from wirespeed.hardware.limits import HELD
 from wirespeed.hardware.network import Demand, completions
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.language.toml_file import of_line
 
 EIGHT = "simulated:dgx-a100-8"
 

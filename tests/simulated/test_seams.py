@@ -27,8 +27,8 @@ from wirespeed.options import RunOptions
 from wirespeed.reports import Style, formats
 from wirespeed.reports.records import CheckedRun
 from wirespeed.tables import Quantity, State
-from wirespeed.testcases import Testcase
 from wirespeed.testcases.patterns import bisect, gpus
+from wirespeed.testcases.table import Testcase
 
 # A testcase: one row over a pattern.
 HALVES = Testcase("gpus_bisect_write_ce", "every GPU pushes to the one half of the machine away, all at once",

@@ -238,7 +238,7 @@ def test_an_installation_without_pages_gives_the_same_answers(
 
 #: Folders whose files may still have heads of several paragraphs.
 SEVERAL_PARAGRAPHS = {
-    "bandwidth", "cli", "importers", "judging", "language", "qualify", "reports", "results", "screens",
+    "cli", "features", "judging", "reports", "results", "screens",
 }  # fmt: skip
 HEAD = re.compile(r'(?:#[^\n]*\n)*"""(.+?)"""', re.DOTALL)
 

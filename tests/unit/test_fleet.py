@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.features.fleet.analysis import FleetFigure, FleetNode, analyse, boundary, separating
 from wirespeed.hardware.facts import Known
-from wirespeed.judging.fleet import FleetFigure, FleetNode, analyse, boundary, separating
 
 COPIES = ("host_to_device_memcpy_ce",)
 
@@ -116,7 +116,7 @@ def test_the_worst_nodes_come_first() -> None:
 
 
 def test_nodes_with_links_down_are_said_to_have_some() -> None:
-    from wirespeed.reports.html.fleet import _named
+    from wirespeed.features.fleet.page import _named
     from wirespeed.results.cells import NVLINKS, attributes
 
     document = wirespeed.run(["0"], machine="simulated:dgx-a100-8+nvlinks=6@gpu3", samples=3, copies=1)

@@ -10,16 +10,16 @@ import wirespeed
 from wirespeed.backends import describe
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
+from wirespeed.features.transfers import toml_file
+from wirespeed.features.transfers.syntax import line_of
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.language import toml_file
-from wirespeed.language.syntax import line_of
 from wirespeed.measurement import Expectation, Reduce
 from wirespeed.model import Transfer
 from wirespeed.results.baseline import encode, make
 from wirespeed.results.store import decode
 from wirespeed.results.store import encode as encoded
-from wirespeed.testcases import Testcase
+from wirespeed.testcases.table import Testcase
 
 TWO = describe("simulated:hgx-h200-2")
 ABOUT = '[[measurement]]\nname = "a"\n'

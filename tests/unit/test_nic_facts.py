@@ -15,6 +15,7 @@ from wirespeed.backends.host.nic_facts import counters, facts, of_interface
 from wirespeed.backends.recording import Recorder, opened, record_in
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import Tree
+from wirespeed.features.qualify.limits import below_limits, fastest, of_rdma, of_tcp
 from wirespeed.hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Rank
 from wirespeed.judging.cause import Sign, Weight
@@ -24,7 +25,6 @@ from wirespeed.judging.cells_seen import slow_keys
 from wirespeed.judging.diagnosis import _slow
 from wirespeed.judging.judged import Judged
 from wirespeed.qualification import Qualification, QualifiedNode, Round, Stage
-from wirespeed.qualify.limits import below_limits, fastest, of_rdma, of_tcp
 from wirespeed.reports import Style
 from wirespeed.screens import doctor as doctor_screen
 

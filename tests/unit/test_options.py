@@ -15,14 +15,14 @@ import pytest
 
 import wirespeed
 from wirespeed import RunOptions, UsageError
-from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.cli.common import run_options
 from wirespeed.cli.parser import Parser
+from wirespeed.features.bandwidth.arguments import GpuEngine, NumaEngine
+from wirespeed.features.nvbandwidth.dialects import DIALECTS
 from wirespeed.judging.gates import GateSetName
 from wirespeed.model import Engine, PoolLayout
 from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared
 from wirespeed.reports import FORMATS, DialectName
-from wirespeed.reports.dialects import DIALECTS
 from wirespeed.statistics import Fixed, Precise
 
 TWO = "simulated:hgx-h200-2"

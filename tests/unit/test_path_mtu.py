@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from wirespeed.qualify import limits
-from wirespeed.qualify.limits import largest_packet
+from wirespeed.features.qualify import limits
+from wirespeed.features.qualify.limits import largest_packet
 
 
 class Dropping(socket.socket):

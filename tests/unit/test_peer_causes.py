@@ -22,10 +22,10 @@ from benchmarks.peer_access import failures, false_alarms
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
+from wirespeed.features.p2p.causes import PeerFindings, find_peers
 from wirespeed.hardware.facts import OFF, ON, Fact, Known
 from wirespeed.hardware.topology import Machine, load
 from wirespeed.judging.judge import judge
-from wirespeed.judging.peer_causes import PeerFindings, find_peers
 from wirespeed.judging.verdict import Verdict
 from wirespeed.peer_access import ALL, Attempt, PeerAccess, PeerMechanism, PeerVerdict, rounds, worded
 from wirespeed.reports import Style
@@ -243,7 +243,7 @@ def test_a_gpu_accesses_eight_peers_at_once_over_pcie(count: int | None, groups:
 
 @pytest.mark.parametrize(("machine", "groups"), [("hgx-b200-8", 0), ("l40s-8", 2)])
 def test_nvswitch_has_no_maximum_of_peers(machine: str, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.judging.peer_causes.MOST_PEERS", 4)
+    monkeypatch.setattr("wirespeed.features.p2p.causes.MOST_PEERS", 4)
     found = find_peers(wirespeed.p2p(f"simulated:{machine}", seed=1))
     assert found is not None and len(found.groups) == groups
 

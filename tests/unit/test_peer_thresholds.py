@@ -11,10 +11,10 @@ from msgspec.structs import replace as with_fields
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
+from wirespeed.features.p2p.causes import find_peers, problems
 from wirespeed.hardware.facts import ON, Fact, Known
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import WrongData
-from wirespeed.judging.peer_causes import find_peers, problems
 from wirespeed.judging.verdict import Verdict
 from wirespeed.peer_access import (
     OF_HOST,
@@ -114,8 +114,8 @@ def test_how_near_pairs_are_joined() -> None:
     machine = parse("pcie-4-switched")
     assert levels(("gpu0", "gpu2")) in ({"NCCL_P2P_LEVEL": "PIX"}, {"NCCL_P2P_LEVEL": "PXB"})
     assert levels(("gpu0", "gpu1")) == {"NCCL_P2P_DISABLE": "1"}, "no nearer pair works"
+    from wirespeed.features.p2p.causes import _LEVELS, _level
     from wirespeed.hardware.network import Network
-    from wirespeed.judging.peer_causes import _LEVELS, _level
 
     names = {_LEVELS[_level(Network(machine), pair)] for pair in [("gpu0", "gpu1"), ("gpu2", "gpu3")]}
     assert names == {"PIX"}

@@ -22,19 +22,19 @@ from wirespeed.backends import describe
 from wirespeed.backends.tree import Tree
 from wirespeed.document import Document
 from wirespeed.errors import UsageError, WirespeedError
+from wirespeed.features.qualify import job, job_nodes, tcp_probe
+from wirespeed.features.qualify.job import TransferCluster, lossy
+from wirespeed.features.qualify.job_nodes import JobNodes, ProcessCluster, own_table, own_values
+from wirespeed.features.qualify.measured_topology import matchings
+from wirespeed.features.qualify.messages import messages_between
+from wirespeed.features.qualify.procedure import Procedure
+from wirespeed.features.qualify.simulated_cluster import SimulatedCluster
+from wirespeed.features.qualify.tcp_probe import NodeFacts, TcpProbe, differences, node_facts
+from wirespeed.features.qualify.text import evidence
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.judging.path_kinds import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import EndMemory, PartKind, QualifiedNode, Round, Stage
-from wirespeed.qualify import job, job_nodes, tcp_probe
-from wirespeed.qualify.job import TransferCluster, lossy
-from wirespeed.qualify.job_nodes import JobNodes, ProcessCluster, own_table, own_values
-from wirespeed.qualify.measured_topology import matchings
-from wirespeed.qualify.messages import messages_between
-from wirespeed.qualify.procedure import Procedure
-from wirespeed.qualify.simulated_cluster import SimulatedCluster
-from wirespeed.qualify.tcp_probe import NodeFacts, TcpProbe, differences, node_facts
-from wirespeed.reports.qualification import evidence
 from wirespeed.worlds.base import Member, RankLost, World
 from wirespeed.worlds.channel import Channel
 from wirespeed.worlds.crew import Crew

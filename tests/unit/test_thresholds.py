@@ -16,15 +16,15 @@ from wirespeed.document import TestcaseResult
 from wirespeed.driver.contention import blocking, slowed, suspects
 from wirespeed.driver.jobs import begun
 from wirespeed.driver.session import Session
-from wirespeed.driver.slow_rows import slow
+from wirespeed.features.pairs.slow_rows import slow
 from wirespeed.hardware.network import Network
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Axis, Measurement, Sample, Unit
 from wirespeed.options import RunOptions
 from wirespeed.statistics import summarise
 from wirespeed.tables import Cell, Table
-from wirespeed.testcases import collectives, find
 from wirespeed.testcases.patterns import ALONE
+from wirespeed.testcases.table import collectives, find
 
 
 def cell(value: float, scatter: float = 0.001) -> Cell:

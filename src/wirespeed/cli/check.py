@@ -128,7 +128,7 @@ def _answer(judged: Judged, options: argparse.Namespace) -> int:
     code = common.code_of(judged.check.verdict)
     if not options.consumer:
         return code
-    from ..screens.many_runs import brief_of_run
+    from ..features.fleet.screen import brief_of_run
 
     return Answer(code, *brief_of_run(judged))
 
@@ -268,7 +268,7 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
-    from ..screens.many_runs import brief_of_runs
+    from ..features.fleet.screen import brief_of_runs
 
     return Answer(code, *brief_of_runs([done.run.node for done in read.found], read.unreadable))
 
@@ -279,7 +279,7 @@ def _compared(found: Sequence[_Done]) -> list[_Done]:
     Raises:
         UsageError: If no model has enough runs.
     """
-    from ..judging.fleet import MIN_PEERS, analyse
+    from ..features.fleet.analysis import MIN_PEERS, analyse
 
     fleet = analyse(done.run.node for done in found)
     most = max((len(nodes) for nodes in fleet.models.values()), default=0)

@@ -28,16 +28,16 @@ from .option_groups import output_path
 if TYPE_CHECKING:
     from ..document import Document
     from ..driver.run_plan import PlannedTestcase
+    from ..features.transfers.toml_file import Program
     from ..hardware.topology import Machine
     from ..judging.judged import Criteria, Judged
     from ..judging.verdict import Verdict
-    from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Style
     from ..results.baseline import Inventory
     from ..results.compare import Unreadable
     from ..results.output import Output
-    from ..testcases import Testcase
+    from ..testcases.table import Testcase
     from ..units import Nics
     from ..worlds.base import World
 
@@ -114,7 +114,7 @@ def named_files(names: Sequence[str]) -> list[str]:
 
 
 def _is_log(path: Path) -> bool:
-    from ..importers import is_log
+    from ..features.imports import is_log
 
     return is_log(path)
 
@@ -148,7 +148,7 @@ def open_run(file: str, machine: str | None = None) -> Document:
     try:
         document = decode(data, file)
     except NotARun as error:
-        from ..importers import of_content
+        from ..features.imports import of_content
 
         return of_content(file, data, machine, error)
     if machine is not None:
@@ -390,7 +390,7 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
     programs = []
     if options.file:
-        from ..language.toml_file import load
+        from ..features.transfers.toml_file import load
 
         programs = [load(path) for path in options.file]
     about = {"prefixes": options.prefix, "machine": options.machine}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ..results.compare import Comparison, ReadRuns
 
     _Named = tuple[str, Document]
-    from ..results.history import Past
+    from ..features.history.store import Past
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -148,7 +148,7 @@ def parser_of_baseline(name: str) -> Parser:
 
 
 def main_of_history(name: str, argv: Sequence[str]) -> int:
-    from ..judging.history import judged
+    from ..features.history.events import judged
     from ..results.output import DOCUMENT, Output, holds
 
     options = parser_of_history(name).parse_args(argv)
@@ -173,9 +173,9 @@ def main_of_history(name: str, argv: Sequence[str]) -> int:
 
 def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
     """The runs of the machine that the options mean."""
+    from ..features.history.file import age_ago, default_file, identity_named
+    from ..features.history.store import History
     from ..results.compare import read_many
-    from ..results.history import History
-    from ..results.history_file import age_ago, default_file, identity_named
 
     since, code = age_ago(options.since), ExitCode.PASS
     if options.files:
@@ -221,9 +221,9 @@ def remember(judged: Judged, options: argparse.Namespace) -> None:
     document = judged.document
     if options.no_history or options.history is False or document.simulated or document.imported:
         return
+    from ..features.history.file import DamagedHistory
+    from ..features.history.store import add
     from ..judging.verdict import Verdict
-    from ..results.history import add
-    from ..results.history_file import DamagedHistory
 
     try:
         bad = {
@@ -241,8 +241,8 @@ def with_past(by: Criteria, document: Document, options: argparse.Namespace) -> 
 
     Without a past that judges, the run is judged by the other criteria, and the reason is one of them.
     """
-    from ..results.history import History, baseline_of, identity_of
-    from ..results.history_file import age_ago, default_file
+    from ..features.history.file import age_ago, default_file
+    from ..features.history.store import History, baseline_of, identity_of
 
     try:
         if options.history is False:

@@ -117,7 +117,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     code = common.code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
-    from ..screens.many_runs import brief_of_diagnosis
+    from ..features.fleet.screen import brief_of_diagnosis
 
     return Answer(code, *brief_of_diagnosis(judged))
 
@@ -163,7 +163,7 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
     if options.env and options.json:
         raise UsageError("--env and --json are two formats: choose one of them")
     from ..api import p2p
-    from ..judging.peer_causes import find_peers
+    from ..features.p2p.causes import find_peers
     from ..peer_access import ALL, SHORT, PeerMechanism
     from ..screens import doctor as screen
 

@@ -15,7 +15,7 @@ from ..errors import ExitCode
 from ..hardware.topology import Machine
 from ..options import RunOptions
 from ..terminal import columns, escaped, visible
-from ..testcases import PlanOptions, Testcase, select
+from ..testcases.table import PlanOptions, Testcase, select
 from ..units import format_time
 from .common import style
 from .option_groups import testcase_names

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def testcase_names(**_: object) -> list[str]:
     """The names of all testcases, for completion."""
-    from ..testcases import TABLE
+    from ..testcases.table import TABLE
 
     return [case.name for case in TABLE]
 

@@ -161,7 +161,7 @@ def _page(runs: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list
 
 def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
-    from ..reports.html.fleet import fleet_page, read_nodes
+    from ..features.fleet.page import fleet_page, read_nodes
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
@@ -283,7 +283,7 @@ def _is_called(word: str, result: TestcaseResult) -> bool:
 
 
 def main_of_import(name: str, argv: Sequence[str]) -> int:
-    from ..importers import load_log
+    from ..features.imports import load_log
     from ..results.store import encode
 
     options = parser_of_import(name).parse_args(argv)
@@ -301,7 +301,7 @@ def main_of_import(name: str, argv: Sequence[str]) -> int:
 
 
 def parser_of_import(name: str) -> Parser:
-    from ..importers import UNDERSTOOD
+    from ..features.imports import UNDERSTOOD
 
     names = ", ".join(UNDERSTOOD)
     understood = textwrap.fill(f"Understood: {names}.", 98, break_on_hyphens=False)

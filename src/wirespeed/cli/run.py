@@ -19,18 +19,18 @@ from ..document import Document, TestcaseResult
 from ..driver.jobs import join
 from ..driver.listener import Listener
 from ..errors import EXIT_CODES, ExitCode, UsageError
+from ..features.blocks.testcases import DIRECTIONS, of_directions
+from ..features.pairs.command import among
+from ..features.storage import testcases as storage
 from ..judging.judged import Judged
 from ..options import GPU, HOW, JOB, STOP, WHAT, RunOptions, declared
 from ..terminal import escaped
-from ..testcases import storage
-from ..testcases.blocks import DIRECTIONS, of_directions
 from . import common
 from .compare import remember
 from .parser import Parser
-from .two_ranks import among
 
 if TYPE_CHECKING:
-    from ..language.toml_file import Program
+    from ..features.transfers.toml_file import Program
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -154,7 +154,7 @@ def parser_of_transfer(name: str) -> Parser:
 
 def _program(options: argparse.Namespace) -> Program:
     """The transfers of the line, or of the file."""
-    from ..language import toml_file
+    from ..features.transfers import toml_file
 
     if bool(options.line) == bool(options.file):
         raise UsageError("give transfers, such as 'gpu0 -> gpu1', or a file with them: -f FILE.toml")
@@ -168,7 +168,7 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
     from ..api import as_changed, part_of
     from ..backends import connect, describe
     from ..backends.mixed import assigned
-    from ..language.dry_run import dry_run
+    from ..features.transfers.dry_run import dry_run
     from ..screens.descriptions import DRY_RUN_FORMATS, render_dry_run
 
     if options.format not in DRY_RUN_FORMATS:

@@ -27,13 +27,14 @@ from ..errors import (
     WirespeedError,
     starting_threads,
 )
+from ..features.pairs.slow_rows import slow_rows
 from ..hardware.limits import Allowance, allowances
 from ..hardware.network import Network
 from ..measurement import Measurement, Sample
 from ..options import RunOptions
 from ..statistics import Rule
 from ..tables import LATE, State, Table
-from ..testcases import Plan, Testcase
+from ..testcases.table import Plan, Testcase
 from ..units import many
 from .cells_of_samples import cell_of
 from .concurrency import one_after_another
@@ -41,7 +42,6 @@ from .contention import blocking, slowed, suspects
 from .listener import Filled
 from .partial_result import PartialResult
 from .sampling import Taken, take
-from .slow_rows import slow_rows
 from .smaller_buffers import shrunk, smaller_buffers
 from .time_limit import NO_TIME, TimeLimit
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ..data import efficiencies
 from ..document import Document
 from ..errors import MachineError, WirespeedError
+from ..features.blocks.testcases import of_key
 from ..hardware.effects import EFFECTS, Effect
 from ..hardware.limits import Allowance, allowances, capped, demands, predicted, ring
 from ..hardware.network import Demand, Network, fair_shares
@@ -20,8 +21,7 @@ from ..hardware.topology import EngineRate, Machine
 from ..measurement import Measurement
 from ..options import TIERS, Tier
 from ..results.cells import Key, Placed, placed
-from ..testcases import Plan, Testcase
-from ..testcases.blocks import of_key
+from ..testcases.table import Plan, Testcase
 from .cause import Cause, Weight, facts_of, heaviest, speaking
 from .causes import CAUSES
 from .omissions import not_run, plan_options, planned

@@ -17,7 +17,7 @@ from ..hardware.topology import LinkKind, Machine
 from ..qualification import BY_NETWORK, OF_SEVERAL
 from ..results.cells import Key, placed
 from ..terminal import Tabular, brief
-from ..testcases import Testcase
+from ..testcases.table import Testcase
 from ..units import GB, many
 from .cause import Cause, Sign, Weight, facts_of
 from .causes import CAUSES

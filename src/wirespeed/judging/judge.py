@@ -10,6 +10,8 @@ from pathlib import Path
 from ..data import measured_memory
 from ..document import Document, Status, TestcaseResult
 from ..errors import ExitCode, UsageError
+from ..features.blocks.testcases import of_key
+from ..features.p2p.causes import by_attempts, problems
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
 from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry, Inventory
@@ -17,7 +19,6 @@ from ..results.cells import Key, Override, Placed, busy_devices, check_links, pl
 from ..statistics import SCATTER_SAMPLES, grouped
 from ..tables import BUSBW, Cell
 from ..terminal import Tabular, brief
-from ..testcases.blocks import of_key
 from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
 from .assumed_capacities import far_below, limiting_links, unconfirmed, without_peers
@@ -40,7 +41,6 @@ from .nccl_settings import disabling
 from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
 from .other_ways import by_other_ways, slow_pairs
 from .path_kinds import Uncovered, uncovered, verdict_of
-from .peer_causes import by_attempts, problems
 from .usual_ranges import SIZES, UsualRange, UsualRanges
 from .verdict import BELOW_PEERS, BELOW_RANGE, Culprit, Judgement, Verdict, of_expected, worst
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..results.baseline import Baseline, Inventory
     from ..results.cells import Key, Override, Placed
-    from ..testcases import Testcase
+    from ..testcases.table import Testcase
     from .diagnosis import Diagnosis
     from .gates import GateSet
     from .judge import Check

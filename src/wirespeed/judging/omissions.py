@@ -24,6 +24,8 @@ from ..collectives.operations import OPERATIONS, Setting
 from ..data import efficiencies
 from ..document import REQUESTED, Document, Status, TestcaseResult
 from ..errors import UsageError, WirespeedError
+from ..features.blocks.testcases import TESTCASES as BLOCK_LISTS
+from ..features.blocks.testcases import of_key
 from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, by_transport
 from ..hardware.network import Network
 from ..hardware.topology import LinkKind, Machine
@@ -35,11 +37,9 @@ from ..results.cells import Key, Placed, key_of
 from ..results.imported_limits import allowed, with_cores
 from ..tables import BUSBW, Cell
 from ..terminal import one_line
-from ..testcases import TABLE, Testcase
-from ..testcases.blocks import TESTCASES as BLOCK_LISTS
-from ..testcases.blocks import of_key
 from ..testcases.collectives import collective, members
 from ..testcases.selections import COVERING
+from ..testcases.table import TABLE, Testcase
 from ..units import format_size, format_time, many, some
 from ..version import __version__
 

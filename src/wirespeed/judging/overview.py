@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..document import Document, Status
+from ..features.p2p.causes import find_peers
 from ..hardware.topology import UNKNOWN_GPU, LinkKind
 from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
@@ -24,7 +25,6 @@ from .key_figures import KeyFigure, failures, fraction, key_figures
 from .localise import WrongData
 from .omissions import is_verified, unmeasured
 from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, first_words, path_kind, skipped
-from .peer_causes import find_peers
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Advice, Judgement, Verdict, advice_at
 

@@ -11,6 +11,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
+from ..features import features
 from ..terminal import escaped, short_lines, visible
 from .style import SIMULATED, DialectName, Style
 
@@ -142,7 +143,7 @@ class ReportFormat:
         return short_lines(text) if self.short else text
 
 
-#: Formats of this package.
+#: Formats of the core and of features.
 FORMATS = (
     ReportFormat("table", "terminal", (".txt",), qualified=True),
     ReportFormat("plot", "terminal"),
@@ -152,14 +153,11 @@ FORMATS = (
     ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
     ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),
     ReportFormat("prometheus", suffixes=(".prom",), checked=True, qualified=True),
-    ReportFormat("nvbandwidth", short=True),
-    ReportFormat("nvbandwidth-json", "json"),
-    ReportFormat("nccl-tests", short=True),
-    ReportFormat("nccl-tests-json", "json"),
-    ReportFormat("iterations", short=True, module=f"{__package__}.nccl_tests_json:render_iterations"),
-    ReportFormat("overalloc", short=True),
-    ReportFormat("blocks", "terminal"),
-    ReportFormat("blocks-json", "json", module=f"{__package__}.blocks:render_blocks_json"),
+    *(
+        ReportFormat(row.name, row.form, short=row.short, module=feature.path(row.function))
+        for feature in features()
+        for row in feature.formats
+    ),
 )
 
 

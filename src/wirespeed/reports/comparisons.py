@@ -18,8 +18,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document
-from ..judging.history import Event, KindHistory, MachineHistory, course, day, summary, where
-from ..judging.history import change as change_of
+from ..features.history.events import Event, KindHistory, MachineHistory, course, day, summary, where
+from ..features.history.events import change as change_of
 from ..results.cells import gpus_of, model_of
 from ..results.compare import Change, Comparison, Outcome, Unreadable
 from ..results.evidence import FALSE_CHANGES

@@ -28,8 +28,8 @@ from ..peer_access import PeerVerdict
 from ..results.compare import Outcome, Unreadable
 from ..statistics import grouped
 from ..tables import IDLE, RETRAINED, THROTTLED, Cell
-from ..testcases import TABLE
 from ..testcases.base import DEFAULT_SIZE
+from ..testcases.table import TABLE
 from ..units import displayed, fitting, format_size, format_time, many, some
 
 

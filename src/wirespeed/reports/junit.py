@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..document import Status, TestcaseResult
+from ..features.qualify.text import evidence
 from ..judging.gates import GateResult, GateVerdict
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
@@ -18,7 +19,6 @@ from ..statistics import grouped
 from ..terminal import visible
 from ..units import fitting, many
 from .findings import applicable, data_word, explanations, gate_text, number, verification
-from .qualification import evidence
 from .records import CheckedRun
 from .style import SIMULATED, Style
 

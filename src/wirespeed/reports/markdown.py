@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from ..document import Document, Status, TestcaseResult
+from ..features.qualify.text import lines
 from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..results.compare import Unreadable
@@ -15,7 +16,6 @@ from ..terminal import one_line
 from ..units import many
 from .console import Grid, digest, is_large
 from .findings import applicable, closing, counted, data_word, explanations, footnotes, gate_text
-from .qualification import lines
 from .records import ERROR, PASS, CheckedRun, counted_words
 from .style import SIMULATED, Style
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Document, Status
-from ..judging.fleet import WORDS, device_lowest, device_verdicts, devices_of_cells
+from ..features.fleet.analysis import WORDS, device_lowest, device_verdicts, devices_of_cells
 from ..judging.gates import GateVerdict
 from ..judging.judge import Check
 from ..judging.judged import Judged, end_of

@@ -21,12 +21,12 @@ import msgspec
 
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
+from ..features.blocks.block_map import BlockMap
+from ..features.fleet.analysis import WORDS, FleetNode, node_summary
+from ..features.history.events import MachineHistory
 from ..hardware.topology import Machine
-from ..judging.block_map import BlockMap
 from ..judging.diagnosis import Diagnosis
-from ..judging.fleet import WORDS, FleetNode, node_summary
 from ..judging.gates import GateComparison
-from ..judging.history import MachineHistory
 from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.verdict import any_of

@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
+from ..features.qualify.text import qualified
 from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
@@ -22,7 +23,6 @@ from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
 from .console import Grid, GridCell, heading, is_large, pieces, printed, warnings, width_of
 from .findings import SIGNS, buffers, closing, data_word, explanations, footnotes, number
-from .qualification import qualified
 from .style import SIMULATED, Style
 
 _WIDE = 10_000  #: characters: wider than any table

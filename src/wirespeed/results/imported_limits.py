@@ -15,6 +15,7 @@ from ..collectives.operations import OPERATIONS
 from ..data import efficiencies, gpu_sheet
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
+from ..features.pairs.messages import BANDWIDTH
 from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, links_among, slowest_sender
 from ..hardware.network import Network, rate_of
 from ..hardware.topology import Link, LinkKind, Machine
@@ -22,7 +23,6 @@ from ..measurement import Measurement
 from ..model import Access, Engine
 from ..tables import BUSBW, Table
 from ..testcases.collectives import members
-from ..testcases.messages import BANDWIDTH
 from ..units import GIB, KIB, MIB, Nics
 
 #: In the names of testcases that copy in both directions at once.

@@ -17,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
+from ..features.fleet import screen as many_runs
+from ..features.qualify.text import lines as qualified_lines
 from ..judging.gates import GateComparison, GateVerdict
 from ..judging.inventory import Missing
 from ..judging.judge import Check
@@ -41,13 +43,11 @@ from ..reports.findings import (
     of_limit,
     verification,
 )
-from ..reports.qualification import lines as qualified_lines
 from ..reports.records import CheckedRun
 from ..results.compare import Unreadable
 from ..statistics import grouped
 from ..terminal import colored, columns, one_line
 from ..units import fitting, format_time, many
-from . import many_runs
 from .doctor import details, named, rows
 
 #: Smallest and usual number of characters of a bar, which is as long as the limit.

@@ -33,7 +33,7 @@ from ..terminal import escaped, visible
 from ..units import GB, format_size, format_time, many
 
 if TYPE_CHECKING:
-    from ..language.dry_run import DryRun, PlannedMeasurement, PlannedWork
+    from ..features.transfers.dry_run import DryRun, PlannedMeasurement, PlannedWork
     from ..reports.html.link_use import Use
 
 #: The command that shows a topic in the terminal.

@@ -15,12 +15,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ..document import Document, Status
+from ..features.p2p.causes import PeerFinding, PeerFindings, told
 from ..hardware.facts import Fact, Facts
 from ..judging.cause import facts_of
 from ..judging.diagnosis import Finding
 from ..judging.judged import Judged, Step
 from ..judging.omissions import measurable
-from ..judging.peer_causes import PeerFinding, PeerFindings, told
 from ..judging.verdict import Verdict
 from ..peer_access import MOST_PEERS, Attempt, PeerMechanism, PeerVerdict
 from ..reports import SIMULATED, Style

@@ -23,6 +23,6 @@ def part(judged: Judged, style: Style) -> None:
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
     """The page of many runs, which contains no Documents."""
-    from .fleet import fleet_page
+    from ...features.fleet.page import fleet_page
 
     return fleet_page([run.node for run in runs], list(map(str, unreadable)))

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from ...document import Document
 from ...errors import UsageError
-from ...judging.history import KindHistory, MachineHistory, course, day, summary, where
-from ...judging.history import change as change_of
+from ...features.history.events import KindHistory, MachineHistory, course, day, summary, where
+from ...features.history.events import change as change_of
 from ...judging.localise import Observation, localise
 from ...judging.path_kinds import path_kind
 from ...measurement import Unit

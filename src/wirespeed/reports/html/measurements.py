@@ -13,8 +13,9 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document, Status, TestcaseResult
-from ...judging.block_map import BlockMap
-from ...judging.history import MachineHistory, course
+from ...features.blocks.block_map import BlockMap
+from ...features.history.events import MachineHistory, course
+from ...features.p2p.page import peer_view
 from ...judging.judge import Check
 from ...judging.judged import Judged
 from ...judging.overview import not_as_expected
@@ -32,7 +33,6 @@ from ..records import NUMBERS, TIMES, WHOLES, Record, Section, records
 from ..style import SIMULATED
 from .charts import Judgements
 from .headline import headline, notes
-from .peers import peer_view
 from .tables import Part, curve, matrix, rendered, rows, source, vector_key
 
 if TYPE_CHECKING:

@@ -16,7 +16,9 @@ from typing import Any
 
 from ...document import Document, Status, courses
 from ...errors import UsageError
-from ...judging.block_map import map_of
+from ...features.blocks.block_map import map_of
+from ...features.p2p.page import peer_view
+from ...features.qualify.page import pair_matrix, qualified
 from ...judging.judged import Judged
 from ...judging.verdict import Verdict
 from ...results.compare import no_collections
@@ -32,8 +34,6 @@ from .comparison import ComparedRun, compared, letter
 from .headline import Headline, banner, explained_causes, headline, notes, surroundings, tile
 from .link_use import MOST_DRAWN, draw, uses, vertices
 from .measurements import group_id, path_groups
-from .peers import peer_view
-from .qualified_nodes import pair_matrix, qualified
 from .tables import ROOM, packed_document, rendered, source
 
 #: Host and device -> seconds and values.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...document import Document, TestcaseResult
+from ...features.blocks.text import MARKS, call_times, modelled, rate_of
 from ...judging.verdict import Judgement, Verdict, worst
 from ...results.cells import key_of
 from ...results.store import encode
@@ -25,7 +26,6 @@ from ...tables import Cell, Table
 from ...terminal import one_line, visible
 from ...units import GB, fitting, format_size, many
 from ...version import __version__
-from ..blocks import MARKS, call_times, modelled, rate_of
 from ..comparisons import difference, moved, values_of
 from ..console import Grid, digest
 from ..findings import GLANCE, VERDICTS, applicable, css_of, gate_text, mark, marked, number, shown

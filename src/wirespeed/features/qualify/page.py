@@ -1,0 +1,358 @@
+"""Machines of many GPUs as a matrix: the slowest share of what is expected, for each pair.
+
+The nodes of a qualification on a page: slow parts, a map of nodes and rails, and the rounds.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby, repeat
+from typing import Any
+
+from ...document import Document
+from ...hardware.topology import Machine
+from ...judging.judged import Judged
+from ...judging.path_kinds import is_over_tcp, next_run, remedy_of, unexplained
+from ...judging.verdict import Advice, Judgement, Verdict
+from ...measurement import Unit
+from ...qualification import (
+    BY_NETWORK,
+    OF_NODE,
+    PartKind,
+    Qualification,
+    RailLimit,
+    Round,
+    compact,
+    part_name,
+)
+from ...reports.findings import GLANCE, number
+from ...reports.html.charts import LETTER, STEPS, Element, add, drawing, fitted, markup, step
+from ...reports.html.link_use import Use
+from ...statistics import grouped, median
+from ...terminal import one_line
+from ...units import format_size, format_time, many
+from .text import SizeRow, evidence, findings, remarks, scale_of, size_rows, values_of
+
+_SIDE, _LEFT, _TOP = 12.0, 118.0, 36.0
+#: Indices of two GPUs -> the worst judgement on the pair.
+_Slowest = dict[tuple[int, int], Judgement | None]
+
+
+def pair_matrix(judged: Judged, gpus: Sequence[str], uses: Sequence[Use]) -> Element | None:
+    """The matrix; None if no rate between GPUs was measured.
+
+    Args:
+        judged: The run.
+        gpus: Its GPUs, in order.
+        uses: Its links with their use, by which tables can be filtered.
+
+    Returns:
+        The drawing.
+    """
+    machine = judged.document.machine
+    names = {str(rank.index): f"{rank.index}/{rank.device}" for rank in machine.ranks}
+    index = {gpu: i for i, gpu in enumerate(gpus)}
+    slowest: _Slowest = {}
+    for place in judged.cells:
+        if place.unit is not Unit.RATE or place.cell.value is None:
+            continue
+        ends = [index.get(names.get(end, end)) for end in (place.key.row, place.key.column)]
+        if ends[0] is None or ends[1] is None or ends[0] == ends[1]:
+            continue
+        judgement, at = judged.judgements.get(place.key), (ends[0], ends[1])
+        if at not in slowest or _badness(judgement) < _badness(slowest[at]):
+            slowest[at] = judgement
+    return _drawn(machine, gpus, uses, slowest) if slowest else None
+
+
+def _badness(judgement: Judgement | None) -> tuple[int, float]:
+    """A sort key: the worst verdict, then the slowest."""
+    if judgement is None or not judgement.normal:
+        return Verdict.UNKNOWN.rank, 0.0
+    return judgement.verdict.rank, (judgement.value or 0.0) / judgement.normal
+
+
+def _drawn(machine: Machine, gpus: Sequence[str], uses: Sequence[Use], slowest: _Slowest) -> Element:
+    """Draw the matrix: neighbours of one colour are one rectangle, and bad pairs have a title."""
+    count = len(gpus)
+    bad = sum(1 for judgement in slowest.values() if judgement and judgement.verdict.is_bad)
+    title = f"{many(count, 'GPU')}: {many(bad, 'pair')} of {len(slowest)} not as expected"
+    svg = drawing(_LEFT + count * _SIDE + 4, _TOP + count * _SIDE + 4, title, "matrix")
+    text = f"The worst value of each pair; {bad} of {len(slowest)} pairs are not as expected"
+    add(svg, "text", "soft", text, x=_LEFT, y=12)
+    for row in range(count):
+        y = _TOP + row * _SIDE
+        colors = [_css(slowest, (row, column)) for column in range(count)]
+        for css, columns in _runs(colors, _ALONE.__contains__):
+            wide = len(columns) * _SIDE - 1
+            rect = add(
+                svg, "rect", f"cell {css}", x=_LEFT + columns[0] * _SIDE, y=y, width=wide, height=_SIDE - 1
+            )
+            judgement = slowest.get((row, columns[0]))
+            if judgement and judgement.verdict.is_bad:
+                add(rect, "title", text=f"{gpus[row]} and {gpus[columns[0]]}: {judgement.explanation}")
+    _labels(svg, machine, gpus, uses)
+    return svg
+
+
+def _runs(colors: Sequence[str], is_alone: Callable[[str], bool]) -> Iterator[tuple[str, list[int]]]:
+    """Yield each colour with its neighbouring columns; colours that are drawn one by one, by column."""
+    for (css, _), run in groupby(
+        enumerate(colors), key=lambda each: (each[1], is_alone(each[1]) and each[0])
+    ):
+        yield css, [column for column, _ in run]
+
+
+#: Colours whose cells are drawn one by one.
+_ALONE = {css for css, least in STEPS if least < 0.95 or least > 1.0}
+
+
+def _css(slowest: _Slowest, at: tuple[int, int]) -> str:
+    judgement = slowest.get(at)
+    if at not in slowest:
+        return "empty"
+    if judgement is None or not judgement.normal:
+        return "none"
+    if judgement.verdict is Verdict.PASS:
+        return "n"
+    return step((judgement.value or 0.0) / judgement.normal, judgement.verdict)
+
+
+def _labels(svg: Element, machine: Machine, gpus: Sequence[str], uses: Sequence[Use]) -> None:
+    """Name the GPUs at the left and the hosts at the top, and separate hosts."""
+    hosts = {f"{rank.index}/{rank.device}": rank.host for rank in machine.ranks}
+    links = grouped((end, str(use.index)) for use in uses for end in use.ends)
+    length = len(gpus) * _SIDE
+    for i, gpu in enumerate(gpus):
+        at = i * _SIDE
+        group = add(svg, "g", "place", data_place=one_line(gpu), data_links=" ".join(links.get(gpu, ())))
+        name = f"{hosts[gpu]} {gpu.partition('/')[2]}" if gpu in hosts else gpu
+        text = fitted(name, _LEFT - 6)
+        add(group, "text", "tick end", text, x=_LEFT - 4, y=_TOP + at + _SIDE - 2.5)
+        add(group, "rect", "hit", x=0, y=_TOP + at, width=_LEFT, height=_SIDE)
+        if i and hosts.get(gpu) != hosts.get(gpus[i - 1]):
+            add(svg, "line", "grid", x1=_LEFT, x2=_LEFT + length, y1=_TOP + at - 0.5, y2=_TOP + at - 0.5)
+            add(svg, "line", "grid", x1=_LEFT + at - 0.5, x2=_LEFT + at - 0.5, y1=_TOP, y2=_TOP + length)
+    at = 0
+    for host, gpus_of_host in groupby(hosts.get(gpu, "") for gpu in gpus):
+        count = len(list(gpus_of_host))
+        if host:
+            text = fitted(host, count * _SIDE)
+            add(svg, "text", "tick", text, x=_LEFT + at * _SIDE + 1, y=_TOP - 5)
+        at += count
+
+
+#: Pixels: of a square at least and at most, between groups of nodes, of a group's name, of the map, and of
+#: the numbers of rails on its left.
+_SQUARE, _LARGEST, _GAP, _TITLE, _WIDTH, _NUMBERS = 9.0, 24.0, 18.0, 16.0, 1340.0, 34.0
+#: Maximum number of nodes of a group of the map, and of nodes that are drawn.
+_GROUP, _DRAWN = 64, 16384
+#: Maximum number of slow parts in the table.
+_LISTED = 500
+
+
+def qualified(document: Document) -> dict[str, Any] | None:
+    """The template's variables for the nodes; None if the run qualified none."""
+    found = document.qualification
+    if found is None:
+        return None
+    drawn = _map(found)
+    return {
+        "slow": list(_slow(document, found)),
+        "scale": "what the NICs carry" if found.has_limits else "the median of all paths",
+        "lists": _lists(document, found),
+        "map": markup(drawn) if drawn is not None else None,
+        "lines": [one_line(line) for line in remarks(document, found)],
+        "messages": _messages(found),
+        "rounds": [row for each in found.rounds for row in _rows(each)],
+    }
+
+
+def _slow(document: Document, found: Qualification) -> Iterator[tuple[str, Verdict, str, str, str, str]]:
+    """Name, verdict, evidence, remedy, command and its node of the slow parts and missing nodes."""
+    causes = [each for each in findings(document, found) if each.cells]
+    over_tcp = is_over_tcp(document, found)
+    for culprit in found.culprits[:_LISTED]:
+        advice = remedy_of(culprit, over_tcp=over_tcp)
+        of_node = culprit.kind in OF_NODE or culprit.kind is PartKind.LOSSY
+        node = found.nodes[culprit.nodes[0]].name
+        if culprit.limited and culprit.kind is PartKind.PATH:
+            advice = unexplained(document, found)
+        own = [each for each in causes if each.host == node or each.cause.between or not of_node]
+        if culprit.kind in (PartKind.PATH, *BY_NETWORK) and own:
+            cause = own[0]
+            advice = Advice(cause.cause.remedy, "; ".join(cause.commands))
+            node, of_node = cause.host, not cause.cause.between
+        yield (
+            part_name(culprit, found.nodes),
+            Verdict.FAIL if culprit.confirmed else Verdict.WARN,
+            values_of(culprit, found),
+            advice.do,
+            advice.command,
+            node if of_node and advice.command else "",
+        )
+    for missing in [each for each in found.nodes if each.missing][:_LISTED]:
+        remedy = "check that it runs, and that its network is up"
+        yield missing.name, Verdict.FAIL, missing.missing, remedy, "ip -br link", missing.name
+
+
+def _messages(found: Qualification) -> dict[str, Any] | None:
+    """The table of messages of several sizes, with what ends each row; None if there were none."""
+    rows = size_rows(found)
+    if not rows:
+        return None
+    scale, unit = scale_of(max(max(row.rates.values()) for row in rows))
+    sizes = sorted({size for row in rows for size in row.rates})
+    return {
+        "unit": unit,
+        "sizes": [format_size(size) for size in sizes],
+        "rows": [
+            (
+                row.name,
+                [number(row.rates[size], scale, GLANCE) if size in row.rates else "" for size in sizes],
+                row.duration,
+                _verdict_of(row) if found.compared else Verdict.UNKNOWN,
+            )
+            for row in rows
+        ],
+    }
+
+
+def _verdict_of(row: SizeRow) -> Verdict:
+    """The verdict on large messages."""
+    if not row.least:
+        return Verdict.UNKNOWN
+    return Verdict.PASS if row.large >= row.least else Verdict.FAIL
+
+
+def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
+    """What to copy, each with its name: nodes to exclude and to use, and the command that measures again."""
+    lists = []
+    if found.excluded:
+        lists.append(("Exclude (Slurm)", f"--exclude={shlex.quote(compact(found.excluded))}"))
+    if found.excluded and found.compared:
+        lists.append(("Usable nodes", compact(found.chosen)))
+    if found.in_doubt:
+        lists.append(("In doubt", compact(found.in_doubt)))
+    partners = ", with other partners" if len(found.nodes) > 2 else ""
+    lists.append((f"Confirm: start again on these nodes{partners}", next_run(document, found)))
+    return [(name, one_line(text)) for name, text in lists if text]
+
+
+def _rows(found: Round) -> Iterator[tuple[str, int, str, str, str]]:
+    """Yield the lines of a round: one, or one for each kind of part of nodes that measure themselves."""
+    how = [str(found.memory)] if found.memory else []
+    how += ["both directions at once"] if found.both else []
+    for i, kind in enumerate(dict.fromkeys(found.parts) or (None,)):
+        known = sorted(
+            value
+            for row in found.values
+            for value, of in zip(row, found.parts or repeat(None), strict=False)
+            if value is not None and of is kind
+        )
+        name = ": ".join(filter(None, (found.stage, kind or ", ".join(how))))
+        time = "" if i else format_time(found.seconds)  # of one round
+        if not known:
+            yield name, len(found.groups), "no values", "", time
+            continue
+        scale, unit = scale_of(known[-1])
+        middle, lowest = (f"{number(value, scale, GLANCE)} {unit}" for value in (median(known), known[0]))
+        yield name, len(found.groups), middle, lowest, time
+
+
+def _map(found: Qualification) -> Element | None:
+    """A square for each node and rail; None without pairs, or with too many nodes."""
+    shares = _shares(found)
+    if not shares or len(found.nodes) > _DRAWN:
+        return None
+    rails = max(rail for _, rail in shares) + 1
+    blocks = grouped((node.block, i) for i, node in enumerate(found.nodes))
+    groups = [
+        (block, members[i : i + _GROUP])
+        for block, members in blocks.items()
+        for i in range(0, len(members), _GROUP)
+    ]
+    labels = [_group_label(found, block, members) for block, members in groups]
+    longest = max(len(members) for _, members in groups)
+    least = max(longest * _SQUARE, *(LETTER * len(label) for label in labels)) + _GAP
+    most = max(1, int((_WIDTH - _NUMBERS) / least))
+    at_once = math.ceil(len(groups) / math.ceil(len(groups) / most))
+    width = (_WIDTH - _NUMBERS) / at_once
+    square = min(_LARGEST, (width - _GAP) / longest)
+    height = _TITLE + rails * square + _GAP
+    blamed = {(node, culprit.rail): culprit for culprit in found.culprits for node in culprit.nodes}
+    title = (
+        f"{many(len(found.nodes), 'node')} of {many(rails, 'rail')}; {many(len(found.culprits), 'slow part')}"
+    )
+    svg = drawing(_WIDTH, math.ceil(len(groups) / at_once) * height, title, "map")
+
+    def draw(members: Sequence[int], rail: int, left: float, y: float) -> None:
+        """The squares of a rail: neighbours as expected are one rectangle."""
+        limit = _limit(found, rail)
+        least = limit.least / limit.rate if limit else found.threshold
+        culprits = [blamed.get((node, rail)) or blamed.get((node, -1)) for node in members]
+        colors = []
+        for node, culprit in zip(members, culprits, strict=True):
+            is_path = culprit is not None and culprit.kind is PartKind.PATH
+            colors.append(_cell_css(found, node, shares.get((node, rail)), math.inf if is_path else least))
+        for css, columns in _runs(colors, "n".__ne__):
+            x, wide = left + columns[0] * square, len(columns) * square - 1
+            rect = add(svg, "rect", f"cell {css}", x=x, y=y, width=wide, height=square - 1)
+            if css != "n":
+                node, culprit = members[columns[0]], culprits[columns[0]]
+                share = shares.get((node, rail))
+                reached = "not measured" if share is None else f"{share:.0%}"
+                text = f"{found.nodes[node].name}, rail {rail}: {reached}"
+                add(rect, "title", text=f"{text}; {evidence(culprit, found)}" if culprit else text)
+
+    for i, ((_, members), label) in enumerate(zip(groups, labels, strict=True)):
+        top, left = i // at_once * height, _NUMBERS + i % at_once * width
+        add(svg, "text", "tick", fitted(label, width - _GAP), x=left, y=top + _TITLE - 5)
+        for rail in range(rails):
+            y = top + _TITLE + rail * square
+            if i % at_once == 0:
+                add(svg, "text", "tick end", str(rail), x=_NUMBERS - 6, y=y + square / 2 + 3.5)
+            draw(members, rail, left, y)
+    return svg
+
+
+def _group_label(found: Qualification, block: str, members: Sequence[int]) -> str:
+    """The leaf switch of a group, and its first and last node."""
+    label = " to ".join(dict.fromkeys(found.nodes[node].name for node in (members[0], members[-1])))
+    return one_line(f"{block}: {label}" if block else label)
+
+
+def _limit(found: Qualification, rail: int) -> RailLimit | None:
+    """What the NICs at both ends of a rail carry, if that is known and expected."""
+    ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
+    return found.limit_of(ends, rail)
+
+
+def _cell_css(found: Qualification, node: int, share: float | None, least: float) -> str:
+    if found.nodes[node].missing or share is None:
+        return "none"
+    return "n" if share >= least else step(share, Verdict.WARN)  # a slow one is never neutral
+
+
+def _shares(found: Qualification) -> dict[tuple[int, int], float]:
+    """Node and rail -> median of its paths in the slower direction, as a share of what is expected.
+
+    That is what the NICs at both ends carry if it is known, else the median of all paths.
+    """
+    paths = found.paths
+    everything = sorted(value for values in paths.values() for value in values)
+    whole = median(everything) if everything else 0.0
+    if not whole:
+        return {}
+    of: dict[tuple[int, int, bool], list[float]] = {}
+    for (source, target, rail), values in paths.items():
+        of.setdefault((source, rail, True), []).extend(values)
+        of.setdefault((target, rail, False), []).extend(values)
+    shares: dict[tuple[int, int], float] = {}
+    for (node, rail, _), of_direction in of.items():
+        limit = _limit(found, rail)
+        share = median(sorted(of_direction)) / (limit.rate if limit else whole)
+        shares[node, rail] = min(share, shares.get((node, rail), math.inf))
+    return shares
