@@ -130,7 +130,6 @@ FACADE = ("", "answers", "api")
 NEEDED = {
     "bandwidth": {"transfers"},
     "blocks": {"storage"},
-    "imports": {"pairs"},
     "qualify": {"fleet", "transfers"},
     "transfers": {"storage"},
 }
@@ -138,11 +137,11 @@ NEEDED = {
 
 #: Parts that import features until the table has what they ask for.
 STILL = {
-    "cli.check", "cli.common", "cli.compare", "cli.doctor", "cli.report", "cli.run", "driver.partial_result",
-    "driver.worker", "judging.cells_seen", "judging.judge", "judging.omissions", "judging.overview",
+    "cli.check", "cli.common", "cli.compare", "cli.doctor", "cli.report", "cli.run",
+    "judging.cells_seen", "judging.judge", "judging.omissions", "judging.overview",
     "reports.comparisons", "reports.html", "reports.html.comparison", "reports.html.measurements",
     "reports.html.page", "reports.html.tables", "reports.junit", "reports.markdown", "reports.prometheus",
-    "reports.records", "reports.table", "results.imported_limits", "screens.check", "screens.descriptions",
+    "reports.records", "reports.table", "screens.check", "screens.descriptions",
     "screens.doctor",
 }  # fmt: skip
 

@@ -17,8 +17,8 @@ from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.host_buffers import HostBuffers
 from wirespeed.cli.main import main
 from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
+from wirespeed.driver import slow_rows
 from wirespeed.errors import BackendError, VerificationError
-from wirespeed.features.pairs import slow_rows
 from wirespeed.features.pairs.command import Lines
 from wirespeed.features.pairs.connection import Connection, Ends, pattern, verify
 from wirespeed.features.pairs.message_patterns import PreparedMessages

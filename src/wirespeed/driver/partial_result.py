@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from ..document import Status
 from ..errors import VerificationError
-from ..features.pairs.slow_rows import marked
 from ..measurement import Measurement
 from ..model import Engine, Transfer
 from ..tables import Cell, Reading, Table
@@ -19,6 +18,7 @@ from ..testcases.patterns import ALONE
 from ..testcases.table import Layout
 from ..units import many
 from .sampling import Rounds, Taken
+from .slow_rows import marked
 
 #: Returns the cells that a Measurement fills, from its rounds.
 ToCells = Callable[[Sequence[Taken]], Sequence[tuple[str, Cell]]]

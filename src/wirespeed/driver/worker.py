@@ -27,7 +27,6 @@ from ..errors import (
     WirespeedError,
     starting_threads,
 )
-from ..features.pairs.slow_rows import slow_rows
 from ..hardware.limits import Allowance, allowances
 from ..hardware.network import Network
 from ..measurement import Measurement, Sample
@@ -42,6 +41,7 @@ from .contention import blocking, slowed, suspects
 from .listener import Filled
 from .partial_result import PartialResult
 from .sampling import Taken, take
+from .slow_rows import slow_rows
 from .smaller_buffers import shrunk, smaller_buffers
 from .time_limit import NO_TIME, TimeLimit
 

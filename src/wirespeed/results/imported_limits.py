@@ -15,12 +15,11 @@ from ..collectives.operations import OPERATIONS
 from ..data import efficiencies, gpu_sheet
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
-from ..features.pairs.messages import BANDWIDTH
 from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, links_among, slowest_sender
 from ..hardware.network import Network, rate_of
 from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Measurement
-from ..model import Access, Engine
+from ..model import MESSAGE_BANDWIDTH, Access, Engine
 from ..tables import BUSBW, Table
 from ..testcases.collectives import members
 from ..units import GIB, KIB, MIB, Nics
@@ -189,7 +188,7 @@ def _limited(
 
 def directions_of(testcase: str, table: Table, row: int = 0) -> int:
     """In how many directions at once a row of a table shows what NICs move; 0 if they do not limit it."""
-    if testcase.startswith("message_") and table.key == BANDWIDTH:
+    if testcase.startswith("message_") and table.key == MESSAGE_BANDWIDTH:
         return 1 + row
     return DIRECTIONS.get(table.key, 0)
 
@@ -199,7 +198,7 @@ def of_nics(machine: Machine, testcase: str, table: Table, nics: Nics) -> Table:
 
     RDMA uses one NIC. Messages between processes use at least one, and at most all.
     """
-    is_message = table.key == BANDWIDTH
+    is_message = table.key == MESSAGE_BANDWIDTH
     link = next((i for i, link in enumerate(machine.links) if link.destination == _NETWORK), None)
     if not (directions_of(testcase, table) and nics.count and link is not None):
         return table

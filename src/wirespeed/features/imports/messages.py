@@ -13,9 +13,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ...measurement import Unit
+from ...model import MESSAGE_BANDWIDTH, MESSAGE_LATENCY, MESSAGE_RATE
 from ...results.imported_limits import ONE_NIC, ONE_NIC_BOTH_WAYS
 from ...units import GB, MB, MIB, many
-from ..pairs.messages import BANDWIDTH, LATENCY, RATE
 from . import scan
 from .log import Columns, FoundLog, FoundTable, Tool, curve, each, parts, runs
 
@@ -215,13 +215,13 @@ def _tables_of_imb(name: str, processes: int, found: Columns, alike: bool) -> It
     called += f", {many(processes, 'process', 'processes')}" if processes else ""
     why = "no testcase measures the same"
     if bare == "PingPong" and of_two and "time" in times:
-        yield _message(_MESSAGES_IMB, called, LATENCY, 0, times.pop("time"))
+        yield _message(_MESSAGES_IMB, called, MESSAGE_LATENCY, 0, times.pop("time"))
         why = "one message at a time; message_mpi_host measures the rate of concurrent ones"
     yield curve(called, "latency", called, times, Unit.TIME, "time", why)
     if bare in _WINDOWED and of_two and rates:
-        yield _message(_MESSAGES_IMB, called, BANDWIDTH, _WINDOWED[bare], rates)
+        yield _message(_MESSAGES_IMB, called, MESSAGE_BANDWIDTH, _WINDOWED[bare], rates)
         if not _WINDOWED[bare]:
-            yield _message(_MESSAGES_IMB, called, RATE, 0, counts)
+            yield _message(_MESSAGES_IMB, called, MESSAGE_RATE, 0, counts)
     else:
         yield curve(called, "bandwidth", called, {"rate": rates}, Unit.RATE, "value", why)
         yield curve(called, "rate", called, {"messages": counts}, Unit.FREQUENCY, "value", why)
@@ -233,7 +233,7 @@ _BUFFERS, _WAYS = ("reused buffer",), ("one way", "both ways, sum")
 
 def _message(case: str, title: str, key: str, row: int, values: Mapping[int, float | None]) -> FoundTable:
     """A curve over the size of a message, of values in base units, as a testcase has it."""
-    labels, axis = (_BUFFERS, "buffer") if key == LATENCY else (_WAYS[: row + 1], "ways")
+    labels, axis = (_BUFFERS, "buffer") if key == MESSAGE_LATENCY else (_WAYS[: row + 1], "ways")
     rows = {label: values if i == row else {} for i, label in enumerate(labels)}
     return curve(case, key, title, rows, _UNITS_OSU[key][0], axis)
 
@@ -275,7 +275,7 @@ _PAIRS = re.compile(r"# \[ pairs: (\d{1,6}) \]")
 _MEMORIES = {"DEVICE": "GPU memory", "HOST": "host memory", "MANAGED": "managed memory"}
 #: Key of a table -> unit of its values, and that of the numbers in the log.
 _UNITS_OSU = {
-    LATENCY: (Unit.TIME, 1e-6), BANDWIDTH: (Unit.RATE, float(MB)), RATE: (Unit.FREQUENCY, 1.0)
+    MESSAGE_LATENCY: (Unit.TIME, 1e-6), MESSAGE_BANDWIDTH: (Unit.RATE, float(MB)), MESSAGE_RATE: (Unit.FREQUENCY, 1.0)
 }  # fmt: skip
 
 
@@ -326,13 +326,17 @@ def _tables_of_osu(
     on_gpus = set(buffers) == {"DEVICE"} or library == "nccl"
     case = f"message_{library}_{'gpu' if on_gpus else 'host'}"
     benchmark = kind.split(" ", 1)[-1]
-    of_point = {"Latency": LATENCY, "Bandwidth": BANDWIDTH, "Bi-Directional Bandwidth": BANDWIDTH}
+    of_point = {
+        "Latency": MESSAGE_LATENCY,
+        "Bandwidth": MESSAGE_BANDWIDTH,
+        "Bi-Directional Bandwidth": MESSAGE_BANDWIDTH,
+    }
     several = benchmark.startswith("Multiple Bandwidth")
     between = buffers[0] != buffers[1]
     # Benchmarks for GPUs say where the buffers are, except in posts and in some versions.
     is_anywhere = kind.startswith("MPI-") and not any(buffers)
     if several and pairs == 1 and not between and not is_anywhere:
-        for key, (_, values) in zip((BANDWIDTH, RATE), found, strict=False):
+        for key, (_, values) in zip((MESSAGE_BANDWIDTH, MESSAGE_RATE), found, strict=False):
             yield _message(case, kind, key, 0, scan.in_units(values, _UNITS_OSU[key][1]))
     elif benchmark in of_point and _MESSAGES_OSU.match(kind) and not (between or is_anywhere):
         key, row = of_point[benchmark], int(benchmark.startswith("Bi-"))
@@ -350,7 +354,13 @@ def _tables_of_osu(
         usual = "Latency" if "Latency" in kind else "Bandwidth"
         for name, values in found:
             lower = (name or usual).lower()
-            key = RATE if "messages" in lower else LATENCY if "lat" in lower else BANDWIDTH
+            key = (
+                MESSAGE_RATE
+                if "messages" in lower
+                else MESSAGE_LATENCY
+                if "lat" in lower
+                else MESSAGE_BANDWIDTH
+            )
             by_key.setdefault(key, {})[name or usual] = scan.in_units(values, _UNITS_OSU[key][1])
         title = kind or f"OSU {found[0][0] or usual}" if found else ""
         for key, rows in by_key.items():

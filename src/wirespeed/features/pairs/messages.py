@@ -11,7 +11,17 @@ from functools import partial
 
 from ...hardware.topology import Machine, Rank
 from ...measurement import Axis, Measurement, Place, Reduce, Unit
-from ...model import BufferAge, Engine, Memory, MemoryKind, Message, MessagePattern
+from ...model import (
+    MESSAGE_BANDWIDTH,
+    MESSAGE_LATENCY,
+    MESSAGE_RATE,
+    BufferAge,
+    Engine,
+    Memory,
+    MemoryKind,
+    Message,
+    MessagePattern,
+)
 from ...options import PlanOptions as PlanOptions
 from ...options import Tier as Tier
 from ...testcases.base import Layout, Pattern, Plan, Testcase, size_axis
@@ -33,8 +43,6 @@ NO_JOB = (
 )
 NO_GPUS = "requires a GPU for each rank"
 
-#: Keys of the tables.
-LATENCY, BANDWIDTH, RATE = "latency", "bandwidth", "rate"
 _BUFFERS = Axis("buffer", ("reused buffer", "first message", "new buffer each time"))
 _WAYS = Axis("ways", ("one way", "both ways, sum"))
 _ONE_WAY = Axis("ways", _WAYS.labels[:1])
@@ -72,9 +80,9 @@ def between_ends(memory: str, chosen: tuple[int, ...] = ()) -> Pattern:
         columns = size_axis("message", sizes)
         return Plan(
             (
-                Layout(LATENCY, "half round-trip time", _BUFFERS, columns, Unit.TIME),
-                Layout(BANDWIDTH, f"{WINDOW} concurrent messages", _WAYS, columns, Unit.RATE),
-                Layout(RATE, "messages one way", _ONE_WAY, columns, Unit.FREQUENCY),
+                Layout(MESSAGE_LATENCY, "half round-trip time", _BUFFERS, columns, Unit.TIME),
+                Layout(MESSAGE_BANDWIDTH, f"{WINDOW} concurrent messages", _WAYS, columns, Unit.RATE),
+                Layout(MESSAGE_RATE, "messages one way", _ONE_WAY, columns, Unit.FREQUENCY),
             ),
             tuple(m for j, size in enumerate(sizes) for m in _of_size(j, Message(*pair, case.engine, size))),
         )
@@ -90,14 +98,16 @@ def _of_size(column: int, message: Message) -> Sequence[Measurement]:
     return (
         *(
             Measurement(
-                (replace(message, age=age),), (Place(LATENCY, row, column, Reduce.LATENCY, factor=0.5),)
+                (replace(message, age=age),),
+                (Place(MESSAGE_LATENCY, row, column, Reduce.LATENCY, factor=0.5),),
             )
             for row, age in ages
         ),
         Measurement(
-            (window,), (Place(BANDWIDTH, 0, column), Place(RATE, 0, column, factor=1 / message.bytes))
+            (window,),
+            (Place(MESSAGE_BANDWIDTH, 0, column), Place(MESSAGE_RATE, 0, column, factor=1 / message.bytes)),
         ),
-        Measurement((both,), (Place(BANDWIDTH, 1, column),)),
+        Measurement((both,), (Place(MESSAGE_BANDWIDTH, 1, column),)),
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
 
-from ...statistics import summarise
-from ...tables import Cell, Table
-from ...units import format_time
+from ..statistics import summarise
+from ..tables import Cell, Table
+from ..units import format_time
 
 #: A cell is slow if its median is at least this multiple of the fastest median of its column, and all its
 #: samples are above all samples of the fastest.
