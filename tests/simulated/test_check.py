@@ -224,7 +224,7 @@ def test_overrides_that_cannot_be_are_refused(
 
 
 def test_an_override_accepts_no_more_than_it_says() -> None:
-    from wirespeed.results.cells import Override
+    from wirespeed.results.overrides import Override
 
     document = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=0.5")
     for accept, verdict in ((0.6, Verdict.PASS), (0.9, Verdict.FAIL), (None, Verdict.PASS)):

@@ -19,7 +19,7 @@ from wirespeed.judging.judge import judge
 from wirespeed.judging.other_ways import odd_devices
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Verdict
-from wirespeed.results.baseline import InventoryPart
+from wirespeed.results.inventory import InventoryPart
 
 CHECK = ["check", "--allow-simulated", "--no-save", "--machine"]
 H200, A100 = "simulated:hgx-h200-2", "simulated:dgx-a100-8"

@@ -14,8 +14,10 @@ from ..features.blocks.testcases import of_key
 from ..features.p2p.causes import by_attempts, problems
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
-from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry, Inventory
-from ..results.cells import Key, Override, Placed, busy_devices, check_links, placed
+from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry
+from ..results.cells import Key, Placed, busy_devices, placed
+from ..results.inventory import Inventory
+from ..results.overrides import Override, check_links
 from ..statistics import SCATTER_SAMPLES, grouped
 from ..tables import BUSBW, Cell
 from ..terminal import Tabular, brief

@@ -19,8 +19,10 @@ from ..units import format_age
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..results.baseline import Baseline, Inventory
-    from ..results.cells import Key, Override, Placed
+    from ..results.baseline import Baseline
+    from ..results.cells import Key, Placed
+    from ..results.inventory import Inventory
+    from ..results.overrides import Override
     from ..testcases.table import Testcase
     from .diagnosis import Diagnosis
     from .gates import GateSet

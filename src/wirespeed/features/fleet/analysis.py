@@ -22,7 +22,8 @@ from ...judging.judged import Judged
 from ...judging.key_figures import KeyFigure
 from ...judging.overview import Overview
 from ...judging.verdict import Suspect, Verdict, any_of, worst
-from ...results.cells import Key, attributes, gpus_of, placed
+from ...results.cells import Key, placed
+from ...results.settings import attributes, gpus_of
 from ...statistics import centre, grouped, median
 from ...terminal import one_line
 

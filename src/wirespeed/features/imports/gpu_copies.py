@@ -1,7 +1,6 @@
-"""Logs of tools that copy to, from and between GPUs: bandwidthTest and p2pBandwidthLatencyTest.
-
-Formats and units of bandwidthTest: ``Samples/1_Utilities/bandwidthTest/bandwidthTest.cu`` of NVIDIA/cuda-
-samples. ``MB/s`` of older versions are MiB/s; copies within a GPU count what is read and what is written.
+"""Logs of tools that copy to, from and between GPUs: bandwidthTest and p2pBandwidthLatencyTest. Formats and
+units of bandwidthTest: ``Samples/1_Utilities/bandwidthTest/bandwidthTest.cu`` of NVIDIA/cuda-samples.
+``MB/s`` of older versions are MiB/s; copies within a GPU count what is read and what is written.
 """
 
 from __future__ import annotations

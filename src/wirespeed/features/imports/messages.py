@@ -1,8 +1,7 @@
-"""Logs of tests of messages: perftest, the Intel MPI Benchmarks and the OSU micro-benchmarks.
-
-Formats and units: ``src/perftest_parameters.h`` and ``.c`` of linux-rdma/perftest (``ib_write_bw``,
-``ib_read_lat`` and others), where ``MB/sec`` are MiB/s, as newer versions say, and ``Gb/sec`` are 1e9 bit/s;
-``src_c/IMB_output.c`` of intel/mpi-benchmarks. ``Mbytes/sec`` of IMB-MPI1 are MB/s since IMB 2018 and MiB/s
+"""Logs of tests of messages: perftest, the Intel MPI Benchmarks and the OSU micro-benchmarks. Formats and
+units: ``src/perftest_parameters.h`` and ``.c`` of linux-rdma/perftest (``ib_write_bw``, ``ib_read_lat`` and
+others), where ``MB/sec`` are MiB/s, as newer versions say, and ``Gb/sec`` are 1e9 bit/s;
+``src_c/IMB_output.c`` of intel/mpi- benchmarks. ``Mbytes/sec`` of IMB-MPI1 are MB/s since IMB 2018 and MiB/s
 before; each row says which, because its rate follows from its size and time, or its messages.
 """
 
@@ -275,8 +274,10 @@ _PAIRS = re.compile(r"# \[ pairs: (\d{1,6}) \]")
 _MEMORIES = {"DEVICE": "GPU memory", "HOST": "host memory", "MANAGED": "managed memory"}
 #: Key of a table -> unit of its values, and that of the numbers in the log.
 _UNITS_OSU = {
-    MESSAGE_LATENCY: (Unit.TIME, 1e-6), MESSAGE_BANDWIDTH: (Unit.RATE, float(MB)), MESSAGE_RATE: (Unit.FREQUENCY, 1.0)
-}  # fmt: skip
+    MESSAGE_LATENCY: (Unit.TIME, 1e-6),
+    MESSAGE_BANDWIDTH: (Unit.RATE, float(MB)),
+    MESSAGE_RATE: (Unit.FREQUENCY, 1.0),
+}
 
 
 def _run_of_osu(lines: Sequence[str]) -> FoundLog:

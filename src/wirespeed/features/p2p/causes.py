@@ -1,5 +1,4 @@
 """What breaks or slows peer access, the settings with which the machine computes right now, and the repair.
-
 Attempts say which pairs do not work; facts say what may be the cause. A cause that concerns the broken pairs,
 and no others, comes before one of the whole host.
 """
@@ -33,7 +32,7 @@ from ...peer_access import (
     PeerVerdict,
     worded,
 )
-from ...results.baseline import InventoryPart
+from ...results.inventory import InventoryPart
 from ...units import GB, format_time
 
 #: Maximum number of GPUs that are named as defective: those of a pair.
