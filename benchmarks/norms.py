@@ -33,6 +33,7 @@ from wirespeed.features.imports.log import FoundCollective, FoundLog, FoundTable
 from wirespeed.judging.judge import Check
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Unit
+from wirespeed.tables import Half
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = [ROOT / "tests/data" / name for name in ("published", "reports", "logs")]
@@ -135,16 +136,13 @@ def scaled(log: FoundLog, factor: Factor) -> FoundLog:
 
     def collective(one: FoundCollective) -> FoundCollective:
         by = factor(one.info.operation, "", "")
-        points = {
-            size: tuple(
-                half and struct_replace(
-                    half, seconds=half.seconds / by, algorithm=half.algorithm * by, bus=half.bus * by
-                )
-                for half in pair
-            )
-            for size, pair in one.points.items()
-        }  # fmt: skip
-        return replace(one, points=points)
+
+        def half(at: Half | None) -> Half | None:
+            if at is None:
+                return None
+            return struct_replace(at, algorithm=at.algorithm * by, bus=at.bus * by, seconds=at.seconds / by)
+
+        return replace(one, points={n: (half(out), half(within)) for n, (out, within) in one.points.items()})
 
     return replace(
         log, tables=[table(one) for one in log.tables],
@@ -200,7 +198,7 @@ def simulated(count: int) -> tuple[int, list[str]]:
     alarms = []
     names = list(MACHINES)
     for seed in range(count):
-        name = f"{names[seed % len(names)]}+noise={(0.01, 0.02, 0.03)[seed % 3]}"
+        name = f"simulated:{names[seed % len(names)]}+noise={(0.01, 0.02, 0.03)[seed % 3]}"
         check = wirespeed.judge(wirespeed.run(machine=name, tier="quick", seed=seed))
         if check.verdict.is_bad:
             alarms.append(f"{name} seed {seed}: {check.verdict}")
@@ -215,10 +213,7 @@ def judged(ones: Iterable[Output], verbose: bool) -> None:
     for one in ones:
         with left_out(one):
             try:
-                words = [
-                    word(wirespeed.judge(imported(one, lambda *_, by=factor: by)))  # type: ignore[misc]
-                    for factor in FACTORS
-                ]
+                words = [word(wirespeed.judge(imported(one, lambda *_, by=factor: by))) for factor in FACTORS]
                 document = imported(one)
                 excerpt = bool(wirespeed.judge(document).doubts)
             except WirespeedError as error:
