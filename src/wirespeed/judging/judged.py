@@ -190,7 +190,7 @@ class Judged(Tabular):
         from .judge import judge
 
         document, by = self.document, self.by
-        check = judge(document, by.overrides, by.baseline, by.tolerance, by.ignore_busy, by.expected)
+        check = judge(document, by)
         if by.max_age and (stale := by.max_age.stale(document)):
             return unjudged(check, stale)
         compared = (compare_gates(gate_set, document, check.judgements) for gate_set in by.gates)
