@@ -13,7 +13,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.facts import Known
 from wirespeed.hardware.topology import LinkKind, Machine
-from wirespeed.judging.cause import facts_of
+from wirespeed.judging.causes.run_facts import facts_of
 from wirespeed.judging.inventory import missing
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Criteria

@@ -17,8 +17,8 @@ from wirespeed.document import Document
 from wirespeed.hardware.devices import Gpu
 from wirespeed.hardware.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Machine, Rank
-from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.causes.record import Weight
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Criteria, Judged

@@ -20,7 +20,7 @@ from ..results.inventory import Inventory, InventoryPart, Possession, possession
 from ..statistics import grouped
 from ..tables import GENERATION, IDLE, P_STATE, RETRAINED, THROTTLED
 from ..units import many, some
-from .cause import facts_of
+from .causes.run_facts import facts_of
 from .other_ways import odd_devices
 from .verdict import Advice, Verdict
 

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...document import Document
-from ...judging.cause import Weight
+from ...judging.causes.record import Weight
 from ...judging.judged import Judged
 from ...judging.key_figures import KeyFigure
 from ...judging.path_kinds import path_kinds

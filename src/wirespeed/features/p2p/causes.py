@@ -16,8 +16,9 @@ from ...errors import MachineError
 from ...hardware.facts import OFF, OK, ON, Facts, Known
 from ...hardware.network import Network
 from ...hardware.topology import LinkKind, Machine
-from ...judging.cause import Cause, Evidence, Sign, Weight, facts_of
 from ...judging.causes import CAUSES
+from ...judging.causes.record import Cause, Evidence, Sign, Weight
+from ...judging.causes.run_facts import facts_of
 from ...judging.inventory import XID, Missing, missing
 from ...judging.localise import WrongData
 from ...judging.verdict import Advice, Judgement, Verdict, at_device

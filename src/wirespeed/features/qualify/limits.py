@@ -17,8 +17,7 @@ import numpy as np
 from ...backends import pci
 from ...backends.host.nic_facts import of_interface
 from ...hardware.facts import ON, Fact, Facts, Known
-from ...judging.cause import port_of
-from ...judging.host_notes import sibling
+from ...judging.causes.evidence_nic import port_of, sibling
 from ...qualification import PartKind, Qualification, RailLimit, SlowPart, Stage
 from ...statistics import grouped
 from ...terminal import one_line
