@@ -1,6 +1,5 @@
-"""Many nodes: a small summary of each run, outliers, and what separates groups of nodes. Pure.
-
-Verdicts on devices: what a judged run says about each GPU and each NUMA node.
+"""Many nodes: a small summary of each run, outliers, and what separates groups of nodes. Pure. Verdicts on
+devices: what a judged run says about each GPU and each NUMA node.
 """
 
 from __future__ import annotations
