@@ -24,10 +24,9 @@ from wirespeed.errors import StorageError
 from wirespeed.features.history.courses import FEWEST_RUNS, courses, threshold
 from wirespeed.features.history.events import MachineHistory, judged
 from wirespeed.features.history.file import DamagedHistory, unpacked
+from wirespeed.features.history.page import history_page
 from wirespeed.features.history.store import History, Past, add
-from wirespeed.reports.comparisons import FORMATS_HISTORY as FORMATS
-from wirespeed.reports.comparisons import sparkline
-from wirespeed.reports.html.comparison import history_page
+from wirespeed.features.history.text import FORMATS, sparkline
 from wirespeed.reports.style import Style
 from wirespeed.results.store import save
 
