@@ -25,10 +25,10 @@ from ..units import GB, format_time
 from .assumed_capacities import far_below, limiting_links, unconfirmed, without_peers
 from .cells_seen import ComparableCells
 from .confidential import by_other_gpus
+from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
 from .gates import GateComparison, GateSetName, compare_gates, load
 from .inventory import Missing, hardware_changes, missing
-from .judged import BY_LIMITS, Criteria
 from .localise import (
     ACQUITTAL_MARGIN,
     Observation,
