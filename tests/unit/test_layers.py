@@ -139,8 +139,8 @@ NEEDED = {
 STILL = {
     "cli.check", "cli.common", "cli.compare", "cli.doctor", "cli.report", "cli.run",
     "judging.cells_seen", "judging.judge", "judging.omissions", "judging.overview",
-    "reports.html", "reports.html.measurements",
-    "reports.html.page", "reports.html.tables", "reports.junit", "reports.markdown", "reports.prometheus",
+    "reports.html.measurements",
+    "reports.html.page", "reports.html.tables", "reports.junit", "reports.markdown",
     "reports.records", "reports.table", "screens.check", "screens.descriptions",
     "screens.doctor",
 }  # fmt: skip

@@ -117,7 +117,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     code = common.code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
-    from ..features.fleet.screen import brief_of_diagnosis
+    from ..screens.brief import brief_of_diagnosis
 
     return Answer(code, *brief_of_diagnosis(judged))
 

@@ -57,6 +57,8 @@ class Feature:
         testcases: Tuples of testcases, in the order in which they run.
         backend: Whether its package has the functions of a backend (`backends.backend_modules`).
         formats: Formats of reports.
+        joined: Format -> its ``joined(runs, unreadable, style)``, the report of several checked runs, if the
+            format has none.
         package: The package relative to which names are.
     """
 
@@ -66,6 +68,7 @@ class Feature:
     testcases: tuple[str, ...] = ()
     backend: bool = False
     formats: tuple[Named, ...] = ()
+    joined: dict[str, str] = field(default_factory=dict)
     package: str = ""
 
     def path(self, name: str = "") -> str:
@@ -103,7 +106,7 @@ FEATURES = (
     Feature("storage", testcases=("testcases:TESTCASES",), backend=True),
     Feature("p2p"),
     Feature("history"),
-    Feature("fleet"),
+    Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}),
     Feature("imports"),
     Feature("transfers"),
     Feature(
