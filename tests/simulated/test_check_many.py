@@ -24,8 +24,8 @@ from wirespeed.judging.judged import Criteria, Judged, MaxAge, unjudged
 from wirespeed.judging.run_summary import RunSummary, SummaryFigure
 from wirespeed.reports import Style
 from wirespeed.reports.checked_runs import CheckedRun
-from wirespeed.results import compare as many_files
-from wirespeed.results.compare import Unreadable
+from wirespeed.results import read_many as many_files
+from wirespeed.results.read_many import Unreadable
 from wirespeed.results.store import files_in, left_out, save
 from wirespeed.screens import check_formats
 from wirespeed.units import format_age, parse_age

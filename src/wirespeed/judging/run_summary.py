@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..hardware.topology import Machine
-from ..results.cells import attributes, gpus_of
+from ..results.settings import attributes, gpus_of
 from ..terminal import one_line
 from .judge import Check
 from .judged import Judged

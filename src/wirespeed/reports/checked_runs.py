@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..judging.judged import Judged
 from ..judging.run_summary import WORDS, RunSummary, run_summary
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..units import many
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Verdicts of files that cannot be read, and of runs that are left out if there is no room for all.
 ERROR, PASS = "ERROR", "PASS"

@@ -14,7 +14,7 @@ from ..judging.run_summary import WORDS
 from ..judging.verdict import Verdict, share
 from ..measurement import Unit
 from ..results.cells import Placed
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import one_line
 from .checked_runs import CheckedRun

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..document import Document
-from ..judging.cause import Weight
+from ..judging.causes.record import Weight
 from ..judging.judged import Judged
 from ..judging.key_figures import KeyFigure
 from ..judging.run_summary import WORDS, RunSummary, labels
 from ..reports.checked_runs import PASS
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..units import GB, many
 

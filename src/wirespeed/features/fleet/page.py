@@ -18,8 +18,8 @@ from ...reports.html.comparison import letter
 from ...reports.html.headline import banner, date
 from ...reports.html.tables import rendered, source, unique_names
 from ...reports.style import Style
-from ...results.cells import NVLINKS
-from ...results.compare import ReadRuns, Unreadable, read_many
+from ...results.read_many import ReadRuns, Unreadable, read_many
+from ...results.settings import NVLINKS
 from ...results.store import load
 from ...statistics import grouped, median
 from ...units import GB, many

@@ -17,7 +17,7 @@ from ...reports import SIMULATED, Style
 from ...reports.checked_runs import ERROR, PASS, CheckedRun, counted_words
 from ...reports.console import printed
 from ...reports.findings import GLANCE, SIGNS, VERDICTS, number
-from ...results.compare import Unreadable
+from ...results.read_many import Unreadable
 from ...statistics import grouped
 from ...terminal import one_line
 from ...units import GB, many
