@@ -115,7 +115,7 @@ def test_terminals_get_no_escape_sequence_but_ours(document, format):
 def test_checks_and_comparisons_too(document):
     from wirespeed.reports.comparisons import text as comparison_text
     from wirespeed.screens.check import render as check_text
-    from wirespeed.screens.descriptions import render_machine as machine_text
+    from wirespeed.screens.machine import render_machine as machine_text
 
     texts = [
         check_text(Judged(document), Style(verbose=True)),

@@ -25,7 +25,7 @@ from wirespeed.reports import Style
 from wirespeed.reports import comparisons as compare_screen
 from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.screens import check as check_screen
-from wirespeed.screens.descriptions import render_machine
+from wirespeed.screens.machine import render_machine
 from wirespeed.tables import THROTTLED, Quantity
 from wirespeed.units import MIB
 

@@ -141,8 +141,7 @@ STILL = {
     "judging.cells_seen", "judging.judge", "judging.omissions", "judging.overview",
     "reports.html.measurements",
     "reports.html.page", "reports.html.tables", "reports.junit", "reports.markdown",
-    "reports.records", "reports.table", "screens.check", "screens.descriptions",
-    "screens.doctor",
+    "reports.records", "reports.table", "screens.check",
 }  # fmt: skip
 
 

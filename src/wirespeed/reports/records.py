@@ -1,5 +1,5 @@
-"""Results as records, one for each cell: what CSV, data frames and the tables of notebooks are made of. The columns of
-a value come from the fields of ``Cell``.
+"""Results as records, one for each cell: what CSV, data frames and the tables of notebooks are made of. The
+columns of a value come from the fields of ``Cell``.
 """
 
 from __future__ import annotations
