@@ -20,7 +20,7 @@ from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
 from wirespeed.reports.console import printed
 from wirespeed.reports.style import causes, markup, search, topic, topics
-from wirespeed.screens.descriptions import linked, render_topic
+from wirespeed.screens.documentation import linked, render_topic
 
 ROOT = Path(__file__).parents[2]
 MENTION = re.compile(r"wirespeed help ([a-z0-9#-]+)")

@@ -63,6 +63,8 @@ class Feature:
             ``judgement(judgement, document)`` the judgement on a value, changed by what the feature records;
             ``problems(document, wrong)`` what is wrong besides values; ``advice(document, wrong)`` what to do
             about wrong data, None if it knows nothing of it.
+        joined: Format -> its ``joined(runs, unreadable, style)``, the report of several checked runs, if the
+            format has none.
         package: The package relative to which names are.
     """
 
@@ -73,6 +75,7 @@ class Feature:
     backend: bool = False
     formats: tuple[Named, ...] = ()
     judging: str = ""
+    joined: dict[str, str] = field(default_factory=dict)
     package: str = ""
 
     def path(self, name: str = "") -> str:
@@ -111,7 +114,7 @@ FEATURES = (
     Feature("storage", testcases=("testcases:TESTCASES",), backend=True),
     Feature("p2p", judging="judging"),
     Feature("history"),
-    Feature("fleet"),
+    Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}),
     Feature("imports"),
     Feature("transfers"),
     Feature(
