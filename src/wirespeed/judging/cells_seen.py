@@ -11,10 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from ..data import efficiencies
+from ..data.causes import EFFECTS, Cause, Weight
 from ..document import Document
 from ..errors import MachineError, WirespeedError
 from ..features.blocks.testcases import of_key
-from ..hardware.effects import EFFECTS, Effect
+from ..hardware.effects import Effect
 from ..hardware.limits import Allowance, allowances, capped, demands, predicted, ring
 from ..hardware.network import Demand, Network, fair_shares
 from ..hardware.topology import EngineRate, Machine
@@ -22,8 +23,8 @@ from ..measurement import Measurement
 from ..options import TIERS, Tier
 from ..results.cells import Key, Placed, placed
 from ..testcases.table import Plan, Testcase
-from .causes import CAUSES
-from .causes.record import Cause, Weight, heaviest, speaking
+from .causes import CAUSES, signs_of
+from .causes.record import heaviest, speaking
 from .causes.run_facts import facts_of
 from .omissions import not_run, plan_options, planned
 from .verdict import Judgement, Verdict
@@ -301,7 +302,7 @@ def _hypotheses(document: Document) -> Iterator[tuple[Cause, Hypothesis, Weight]
     hosts = {of_host.host for of_host in facts.of_each_host}
     for cause in CAUSES:
         effect = EFFECTS.get(cause.name)
-        signs = list(cause.signs(machine, facts)) if document.facts else []
+        signs = list(signs_of(cause, machine, facts)) if document.facts else []
         for place in effect.places(machine) if effect and signs else ():
             assert effect is not None
             if about := speaking(signs, machine, place, hosts, of_all=True):

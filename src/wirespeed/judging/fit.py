@@ -14,17 +14,18 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..data.causes import EFFECTS, Cause, Weight
 from ..document import Document
 from ..errors import MachineError
-from ..hardware.effects import EFFECTS, Effect, scaled
+from ..hardware.effects import Effect, scaled
 from ..hardware.facts import Facts
 from ..hardware.limits import MATTERS
 from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..results.cells import Key
 from ..statistics import grouped
-from .causes import CAUSES
-from .causes.record import Cause, Sign, Weight, devices_at, heaviest, speaking
+from .causes import CAUSES, signs_of
+from .causes.record import Sign, devices_at, heaviest, speaking
 from .cells_seen import SLOWEST, Hypothesis, Predictions, Routes, Seen, seen_cells, slow_keys, typical_rates
 from .verdict import Judgement
 
@@ -113,7 +114,8 @@ class _Scored:
 def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -> tuple[Explanation, ...]:
     """Return what explains the slow cells of a run, the first cause first; empty if nothing does."""
     evidence = {
-        cause.name: list(cause.signs(document.machine, facts)) if document.facts else [] for cause in CAUSES
+        cause.name: list(signs_of(cause, document.machine, facts)) if document.facts else []
+        for cause in CAUSES
     }
     if not slow_keys(judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
         return ()

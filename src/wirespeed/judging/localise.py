@@ -13,6 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ..data.causes import Weight
 from ..document import Document
 from ..errors import MachineError, UsageError
 from ..hardware.limits import MATTERS
@@ -21,8 +22,7 @@ from ..hardware.topology import Link, LinkKind, Machine
 from ..results.cells import Override, Placed
 from ..statistics import grouped
 from ..units import many, some
-from .causes import CAUSES
-from .causes.record import Weight
+from .causes import CAUSES, signs_of
 from .causes.run_facts import facts_of
 from .cells_seen import normal_of, quantile
 from .verdict import Culprit, Judgement, Suspect, Suspects, Verdict
@@ -326,7 +326,7 @@ def defects(document: Document) -> Iterator[str]:
     for cause in CAUSES:
         places = [
             ": ".join(filter(None, (sign.host, sign.device)))
-            for sign in cause.signs(document.machine, facts)
+            for sign in signs_of(cause, document.machine, facts)
             if (sign.weight or cause.weight) is Weight.DEFECT
         ]
         if places:

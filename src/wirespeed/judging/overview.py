@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..data.causes import Weight
 from ..document import Document, Status
 from ..features.p2p.causes import find_peers
 from ..hardware.topology import UNKNOWN_GPU, LinkKind
@@ -16,7 +17,6 @@ from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import many
 from . import verdict as advised
-from .causes.record import Weight
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .error_advice import of_error
 from .inventory import Missing

@@ -15,8 +15,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ...data.causes import Weight
 from ...document import Document
-from ...judging.causes.record import Weight
 from ...judging.judged import Judged
 from ...judging.key_figures import KeyFigure
 from ...judging.path_kinds import path_kinds
