@@ -21,11 +21,11 @@ from wirespeed.features.p2p.causes import PEER_CAUSES
 from wirespeed.hardware.devices import Gpu
 from wirespeed.hardware.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Machine, Rank
+from wirespeed.judging.advice import at_device
 from wirespeed.judging.causes import CAUSES, evidence_of, signs_of
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
-from wirespeed.judging.verdict import at_device
 from wirespeed.reports import Style
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen

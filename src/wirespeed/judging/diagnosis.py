@@ -1,6 +1,5 @@
-"""What explains the slow cells of a run: causes whose predictions fit, and causes that facts speak for.
-
-Measure what suspicions require: which testcases a run measures next, and why.
+"""The causes that explain the slow values of a run: those whose predictions fit, and those that facts speak
+for.
 """
 
 from __future__ import annotations
@@ -20,16 +19,18 @@ from ..results.cells import Key, placed
 from ..terminal import Tabular, brief
 from ..testcases.table import Testcase
 from ..units import GB, many
+from .advice import at_device
 from .causes import CAUSES, signs_of
 from .causes.record import Sign
 from .causes.run_facts import facts_of
-from .cells_seen import distinguishing, slow_keys
+from .cells_seen import slow_keys
 from .judge import Check, judge
 from .localise import WrongData
 from .nccl_settings import DISABLED, disabled_cells
+from .next_testcases import distinguishing
 from .other_ways import OtherWay
 from .unlike import by_settings
-from .verdict import Judgement, Verdict, at_device
+from .verdict import Judgement, Verdict
 
 if TYPE_CHECKING:
     from .fit import Explanation

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ..data.causes import advice_on_errors
-from .verdict import Advice
+from .advice import Advice
 
 _DEVICE = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
 _UNKNOWN = Advice("run it again; if it fails again, read the lines of the log around this one")

@@ -1,8 +1,5 @@
-"""Which cause explains the slow cells.
-
-Every cause changes the machine. The fair shares of the changed machine predict each measured cell, and the
-causes are ranked by how well their predictions agree with the measured values and with the facts. Slow links
-and devices without a known cause compete with the causes, so that "no known cause" is an answer.
+"""The ranking of causes by how well the values that each predicts, by the fair shares of the machine that
+it changes, agree with the measured values and with the facts.
 """
 
 from __future__ import annotations
@@ -26,7 +23,8 @@ from ..results.cells import Key
 from ..statistics import grouped
 from .causes import CAUSES, signs_of
 from .causes.record import Sign, devices_at, heaviest, speaking
-from .cells_seen import SLOWEST, Hypothesis, Predictions, Routes, Seen, seen_cells, slow_keys, typical_rates
+from .cells_seen import SLOWEST, Routes, Seen, seen_cells, slow_keys
+from .predictions import Hypothesis, Predictions, typical_rates
 from .verdict import Judgement
 
 # Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1. Where no other

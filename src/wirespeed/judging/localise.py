@@ -1,8 +1,6 @@
-"""Find the device or link that explains which cells are low, and the one that delivers wrong data.
-
-Pure. Each candidate (a link in one or both directions, a device or switch with all its links, a pair)
-has a set of cells that it would slow down. The culprits are the fewest candidates that explain the low
-cells and few others. Overrides accept bad values; defects are what the facts show, whatever was measured.
+"""The devices and links that explain which values are low, and the one that delivers wrong data: of the
+candidates, each with the set of values that it would slow down, the fewest that explain the low values and
+few others.
 """
 
 from __future__ import annotations
@@ -25,7 +23,8 @@ from ..units import many, some
 from .causes import CAUSES, signs_of
 from .causes.run_facts import facts_of
 from .cells_seen import normal_of, quantile
-from .verdict import Culprit, Judgement, Suspect, Suspects, Verdict
+from .suspects import Culprit, Suspect, Suspects
+from .verdict import Judgement, Verdict
 
 #: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
 LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5

@@ -21,7 +21,8 @@ from ...judging.judge import Check
 from ...judging.judged import Judged
 from ...judging.key_figures import KeyFigure
 from ...judging.overview import Overview
-from ...judging.verdict import Suspect, Verdict, any_of, worst
+from ...judging.suspects import Suspect, any_of
+from ...judging.verdict import Verdict, worst
 from ...results.cells import Key, attributes, gpus_of, placed
 from ...statistics import centre, grouped, median
 from ...terminal import one_line

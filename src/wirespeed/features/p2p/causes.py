@@ -19,12 +19,13 @@ from ...errors import MachineError
 from ...hardware.facts import OFF, OK, ON, Facts, Known
 from ...hardware.network import Network
 from ...hardware.topology import LinkKind, Machine
+from ...judging.advice import Advice, at_device
 from ...judging.causes import evidence_of
 from ...judging.causes.record import Evidence, Sign
 from ...judging.causes.run_facts import facts_of
 from ...judging.inventory import XID, Missing, missing
 from ...judging.localise import WrongData
-from ...judging.verdict import Advice, Judgement, Verdict, at_device
+from ...judging.verdict import Judgement, Verdict
 from ...peer_access import (
     MOST_PEERS,
     OF_HOST,

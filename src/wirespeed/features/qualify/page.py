@@ -13,9 +13,10 @@ from typing import Any
 
 from ...document import Document
 from ...hardware.topology import Machine
+from ...judging.advice import Advice
 from ...judging.judged import Judged
-from ...judging.path_kinds import is_over_tcp, next_run, remedy_of, unexplained
-from ...judging.verdict import Advice, Judgement, Verdict
+from ...judging.qualification_verdict import is_over_tcp, next_run, remedy_of, unexplained
+from ...judging.verdict import Judgement, Verdict
 from ...measurement import Unit
 from ...qualification import (
     BY_NETWORK,
