@@ -28,7 +28,6 @@ from ...judging.localise import WrongData
 from ...judging.verdict import Judgement, Verdict
 from ...peer_access import (
     MOST_PEERS,
-    OF_HOST,
     PEER_ACCESS,
     Attempt,
     Pair,
@@ -39,6 +38,7 @@ from ...peer_access import (
 )
 from ...results.baseline import InventoryPart
 from ...units import GB, format_time
+from .slow_pairs import OF_HOST
 
 #: Maximum number of GPUs that are named as defective: those of a pair.
 _ENDS = 2
