@@ -13,22 +13,18 @@ from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.features.p2p.causes import find_peers
 from wirespeed.features.p2p.judging import problems
+from wirespeed.features.p2p.slow_pairs import OF_HOST, OF_LINE, OF_MIRROR, OF_PEERS, with_slow
 from wirespeed.hardware.facts import ON, Fact, Known
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import WrongData
 from wirespeed.judging.verdict import Verdict
 from wirespeed.peer_access import (
-    OF_HOST,
-    OF_LINE,
-    OF_MIRROR,
-    OF_PEERS,
     PEER_ACCESS,
     Attempt,
     Pair,
     PeerAccess,
     PeerMechanism,
     PeerVerdict,
-    with_slow,
 )  # fmt: skip
 
 V, M = PeerVerdict, PeerMechanism

@@ -26,7 +26,7 @@ from wirespeed.features.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS
 from wirespeed.features.qualify.simulated_cluster import SimulatedCluster, parse_cluster
 from wirespeed.features.qualify.text import certainty
 from wirespeed.judging.judge import judge
-from wirespeed.judging.path_kinds import verdict_of
+from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import (
     OF_NODE,

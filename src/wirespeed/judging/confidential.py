@@ -1,6 +1,5 @@
-"""Copies with the host in confidential computing mode, whose rate the encryption decides, not the links.
-
-How fast a driver and a CPU encrypt is not known. But all GPUs of a machine are alike: each is judged by them.
+"""Copies with the host in confidential computing mode, each judged by those of the other GPUs of the
+machine: their rate is that of encryption, which no table gives.
 """
 
 from __future__ import annotations

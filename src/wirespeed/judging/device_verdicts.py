@@ -12,7 +12,8 @@ from .diagnosis import Finding
 from .judge import Check
 from .judged import Judged
 from .key_figures import KeyFigure
-from .verdict import Suspect, Verdict, worst
+from .suspects import Suspect
+from .verdict import Verdict, worst
 
 
 def _devices(vertices: MachineVertices) -> tuple[str, ...]:

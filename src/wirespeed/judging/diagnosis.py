@@ -1,6 +1,5 @@
-"""What explains the slow cells of a run: causes whose predictions fit, and causes that facts speak for.
-
-Measure what suspicions require: which testcases a run measures next, and why.
+"""The causes that explain the slow values of a run: those whose predictions fit, and those that facts speak
+for.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from ..data.causes import Cause, Weight
 from ..document import Document
 from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
@@ -19,16 +19,18 @@ from ..results.cells import Key, placed
 from ..terminal import Tabular, brief
 from ..testcases.table import Testcase
 from ..units import GB, many
-from .causes import CAUSES
-from .causes.record import Cause, Sign, Weight
+from .advice import at_device
+from .causes import CAUSES, signs_of
+from .causes.record import Sign
 from .causes.run_facts import facts_of
-from .cells_seen import distinguishing, slow_keys
+from .cells_seen import slow_keys
 from .judge import Check, judge
 from .localise import WrongData
 from .nccl_settings import DISABLED, disabled_cells
+from .next_testcases import distinguishing
 from .other_ways import OtherWay
 from .unlike import by_settings
-from .verdict import Judgement, Verdict, at_device
+from .verdict import Judgement, Verdict
 
 if TYPE_CHECKING:
     from .fit import Explanation
@@ -271,7 +273,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     )
     explained, too_slow, covered = set[int](), set[int](), set[int]()
     for cause in CAUSES:
-        for sign in cause.signs(document.machine, facts) if document.facts else ():
+        for sign in signs_of(cause, document.machine, facts) if document.facts else ():
             if sign.settings and helping.issuperset(sign.settings):
                 continue
             is_named = bool(document.imported and cause.name == DISABLED and sign.settings)  # or does not fit
@@ -316,7 +318,7 @@ def excused(document: Document, check: Check, *, ignore_busy: bool = False) -> C
     settings = (cause for cause in CAUSES if cause.setting)
     if not failing or not failing <= slow_keys(check.judgements) or not document.facts:
         return check
-    if not any(next(cause.signs(document.machine, facts), None) for cause in settings):
+    if not any(next(signs_of(cause, document.machine, facts), None) for cause in settings):
         return check
     diagnosis = diagnose(document, check)
     causes = [finding for finding in diagnosis.findings if finding.cells]
@@ -408,7 +410,7 @@ def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
         return []
     facts = facts_of(document)
     settings = [cause for cause in CAUSES if cause.name in _CORRUPTING]
-    shown = [cause for cause in settings if any(cause.signs(document.machine, facts))]
+    shown = [cause for cause in settings if any(signs_of(cause, document.machine, facts))]
     unread = [cause for cause in _unread(document, facts) if cause in settings]
     return shown or (unread if wrong.between_gpus else [])
 

@@ -1,8 +1,6 @@
-"""Find the device or link that explains which cells are low, and the one that delivers wrong data.
-
-Pure. Each candidate (a link in one or both directions, a device or switch with all its links, a pair)
-has a set of cells that it would slow down. The culprits are the fewest candidates that explain the low
-cells and few others. Overrides accept bad values; defects are what the facts show, whatever was measured.
+"""The devices and links that explain which values are low, and the one that delivers wrong data: of the
+candidates, each with the set of values that it would slow down, the fewest that explain the low values and
+few others.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ..data.causes import Weight
 from ..document import Document
 from ..errors import MachineError, UsageError
 from ..hardware.limits import MATTERS
@@ -22,11 +21,11 @@ from ..results.cells import Placed
 from ..results.overrides import Override
 from ..statistics import grouped
 from ..units import many, some
-from .causes import CAUSES
-from .causes.record import Weight
+from .causes import CAUSES, signs_of
 from .causes.run_facts import facts_of
 from .cells_seen import normal_of, quantile
-from .verdict import Culprit, Judgement, Suspect, Suspects, Verdict
+from .suspects import Culprit, Suspect, Suspects
+from .verdict import Judgement, Verdict
 
 #: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
 LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5
@@ -327,7 +326,7 @@ def defects(document: Document) -> Iterator[str]:
     for cause in CAUSES:
         places = [
             ": ".join(filter(None, (sign.host, sign.device)))
-            for sign in cause.signs(document.machine, facts)
+            for sign in signs_of(cause, document.machine, facts)
             if (sign.weight or cause.weight) is Weight.DEFECT
         ]
         if places:

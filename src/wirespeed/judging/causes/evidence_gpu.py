@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...data import gpu_sheet
+from ...data.causes import Weight
 from ...hardware.facts import FABRIC_READY, ON, Facts, Known
 from ...hardware.topology import Machine
 from ...tables import IDLE
 from ...units import MIB, format_size, many, some
-from .record import Sign, Weight
+from .record import Sign
 
 #: A limit or clock that is lower than usual by less than this fraction is not reported as lowered.
 _USUAL = 0.99

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...data import cpu_sheet
+from ...data.causes import Weight
 from ...hardware.facts import NO_HUGE_PAGES, OFF, ON, WSL, Facts, Known
 from ...hardware.topology import Machine
 from ...units import GIB, MIB, format_size, some
-from .record import Sign, Weight
+from .record import Sign
 
 #: Smallest size of /dev/shm that is not a container's default of 64 MB, and memlock of a current kernel.
 _SHM_BYTES, _MEMLOCK_BYTES = 512 * MIB, 8 * MIB

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from ipaddress import IPv4Interface
 from itertools import permutations
 
+from ...data.causes import Weight
 from ...hardware.facts import OFF, Facts, Known
 from ...hardware.topology import Machine
 from ...units import times
-from .record import Sign, Weight
+from .record import Sign
 
 #: Speed in Gbit/s from which on packets of this size in bytes or less are small, and the size that RoCE needs
 #: for its largest packets (4,096 bytes and their headers).

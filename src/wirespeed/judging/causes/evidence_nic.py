@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from ...data.causes import Weight
 from ...hardware.facts import OFF, ON, Facts, Known
 from ...hardware.topology import Machine
 from ...statistics import grouped
 from ...units import many, some
-from .record import Sign, Weight
+from .record import Sign
 
 _ACTIVE, _INFINIBAND, _ETHERNET = "ACTIVE", "InfiniBand", "Ethernet"
 #: States of a port with a cable: a link exists, or is set up. Source: IBA specification, PortState and

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ...data.causes import Weight
 from ...hardware.facts import OFF, Facts, Known
 from ...hardware.topology import Machine
 from ...statistics import grouped
 from ...units import GB, many, some
 from .evidence_nic import nics_and_gpus, unequal_lanes
-from .record import Sign, Weight
+from .record import Sign
 
 #: Number of PCIe replays during a run that is not a defect. Source: DCGM's default of max_pcie_replays.
 _RETRIED = 80
