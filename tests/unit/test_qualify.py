@@ -361,6 +361,7 @@ def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:
     assert "equally fast" not in certainty(early) and not early.varies
 
 
+@pytest.mark.long
 def test_4096_nodes_take_seconds() -> None:
     started = time.process_time()
     found = qualified("dgx-a100-8x4096+nic=0.5@node4000.3")
