@@ -29,6 +29,7 @@ from .localise import WrongData
 from .nccl_settings import DISABLED, disabled_cells
 from .next_testcases import distinguishing
 from .other_ways import OtherWay
+from .thresholds import FORWARDED
 from .unlike import by_settings
 from .verdict import Judgement, Verdict
 
@@ -373,9 +374,6 @@ def _commands(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
 _OF_PAIRS = {"iommu": Known.IOMMU, "acs": Known.IOMMU_GROUP, "bar1": Known.BAR1}
 #: Those of them that are settings and can make data wrong.
 _CORRUPTING = ("iommu", "acs")
-#: Some hosts, mostly of AMD, forward copies between GPUs at this fraction of copies through their memory or
-#: more, and correctly.
-_FORWARDED = 0.4
 
 
 def _of_pairs(document: Document, facts: Facts, slow: Sequence[Judgement]) -> Finding | None:
@@ -386,7 +384,7 @@ def _of_pairs(document: Document, facts: Facts, slow: Sequence[Judgement]) -> Fi
     worst = min(slow, key=lambda judgement: judgement.margin)
     between = f"{worst.key.row} and {worst.key.column}"
     evidence = f"{between}: {(worst.value or 0.0) / GB:.2f} GB/s, {worst.why} ({worst.basis})"
-    if worst.value and worst.normal and worst.value >= _FORWARDED * worst.normal:
+    if worst.value and worst.normal and worst.value >= FORWARDED * worst.normal:
         evidence += "; some hosts forward copies between GPUs this slowly without a fault"
     commands = _commands(document.machine, "", *causes)
     return Finding(causes[0], "", evidence, len(slow), others=tuple(causes[1:]), commands=commands)

@@ -30,7 +30,6 @@ from .gates import GateComparison, GateSetName, compare_gates, load
 from .hardware_changes import hardware_changes
 from .inventory import Missing, missing
 from .localise import (
-    ACQUITTAL_MARGIN,
     Observation,
     WrongData,
     accept,
@@ -47,6 +46,7 @@ from .qualification_verdict import verdict_of
 from .replanned import renewed
 from .small_buffers import too_small
 from .suspects import Culprit, of_expected
+from .thresholds import ACQUITTAL_MARGIN
 from .usual_ranges import SIZES, UsualRange, UsualRanges
 from .verdict import BELOW_PEERS, BELOW_RANGE, Judgement, Verdict, worst
 
