@@ -18,7 +18,7 @@ from ..document import Document, Status
 from ..features.p2p.causes import PeerFinding, PeerFindings, told
 from ..hardware.facts import Fact, Facts
 from ..judging.causes.run_facts import facts_of
-from ..judging.diagnosis import Finding
+from ..judging.finding import Finding
 from ..judging.judged import Judged, Step
 from ..judging.omissions import measurable
 from ..judging.verdict import Verdict

@@ -16,7 +16,7 @@ from ...document import Document
 from ...hardware.limits import MATTERS
 from ...hardware.network import MachineVertices
 from ...hardware.topology import Machine
-from ...judging.diagnosis import Finding
+from ...judging.finding import Finding
 from ...judging.judge import Check
 from ...judging.judged import Judged
 from ...judging.key_figures import KeyFigure
