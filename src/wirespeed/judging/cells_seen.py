@@ -12,10 +12,8 @@ from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..results.cells import Key, Placed, placed
 from .replanned import planned
+from .thresholds import FEWEST_CELLS, NORMAL
 from .verdict import Judgement, Verdict
-
-#: Fewer cells do not say what is normal.
-_FEWEST = 4
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float:
@@ -30,7 +28,7 @@ def normal_of(ordered: Sequence[float]) -> float | None:
 
     This is normal as long as at most three quarters of them are slow.
     """
-    return quantile(ordered, 0.75) if len(ordered) >= _FEWEST else None
+    return quantile(ordered, NORMAL) if len(ordered) >= FEWEST_CELLS else None
 
 
 class ComparableCells:

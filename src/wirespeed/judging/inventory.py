@@ -19,16 +19,12 @@ from ..units import many, some
 from .advice import Advice
 from .causes.run_facts import facts_of
 from .odd_devices import odd_devices
+from .thresholds import ENOUGH_BYTES, ENOUGH_OF_BASELINE, EVEN_GPUS, EVEN_HALF
 from .verdict import Verdict
 
-#: Fraction of an expected number of bytes that is sufficient: firmware and kernel keep some of the memory,
-#: and ECC some of a GPU's. Of good machines of the same model it is known how much.
-ENOUGH, ENOUGH_OF_BASELINE = 0.95, 0.99
 #: Drivers that give a GPU to a virtual machine.
 _PASSED_ON = ("vfio-pci", "pci-stub", "xen-pciback")
 _NVIDIA, _NONE = "nvidia", "none"
-#: Several groups of GPUs are even from this number of GPUs on; of two groups, each has this number.
-_EVEN_GPUS, _EVEN_HALF = 4, 4
 #: Maximum number of addresses that a text names.
 _NAMED = 4
 _NOTHING = Advice()
@@ -208,7 +204,7 @@ def _of_host(
     if baseline is not None:  # what a run does not say fails no good machine
         of_baseline = _compared(host, baseline, ENOUGH_OF_BASELINE, unseen, document.machine)
         compared = {(absent.part, absent.where): absent for absent in of_baseline if absent.found is not None}
-    for absent in _compared(host, expected, ENOUGH, unseen, document.machine) if expected else ():
+    for absent in _compared(host, expected, ENOUGH_BYTES, unseen, document.machine) if expected else ():
         compared.setdefault((absent.part, absent.where), absent)
     count = next((absent for absent in compared.values() if absent.part is InventoryPart.GPUS), None)
     failed = [
@@ -357,8 +353,8 @@ def _uneven(facts: Facts) -> Iterator[Missing]:
         most = max(groups.values(), default=0)
         short = [place for place, count in groups.items() if count == most - 1]
         full = [place for place, count in groups.items() if count == most]
-        several = len(full) > 1 and most > 1 and len(places) + 1 >= _EVEN_GPUS
-        both = len(full) == 1 and most >= _EVEN_HALF
+        several = len(full) > 1 and most > 1 and len(places) + 1 >= EVEN_GPUS
+        both = len(full) == 1 and most >= EVEN_HALF
         is_one = len(short) == 1 == len(groups) - len(full)
         if is_one and (several or both) and _NOWHERE.isdisjoint(groups):
             text = (

@@ -31,7 +31,6 @@ from .gates import GateComparison, GateSetName, compare_gates, load
 from .hardware_changes import hardware_changes
 from .inventory import Missing, missing
 from .localise import (
-    ACQUITTAL_MARGIN,
     Observation,
     WrongData,
     accept,
@@ -48,6 +47,7 @@ from .qualification_verdict import verdict_of
 from .replanned import renewed
 from .small_buffers import too_small
 from .suspects import Culprit, of_expected
+from .thresholds import ACQUITTAL_MARGIN
 from .usual_ranges import SIZES, UsualRange, UsualRanges
 from .verdict import BELOW_PEERS, BELOW_RANGE, Judgement, Verdict, worst
 
@@ -221,9 +221,7 @@ def _by_criteria(
     small: Mapping[Key, str],
     by: Criteria,
 ) -> list[Judgement]:
-    """The judgements on cells by their limits, ranges and baseline, by which devices were busy and by what
-    assumed capacities allow to say.
-    """
+    """The judgements on cells by limits, ranges, baseline, busy devices, and what assumed capacities allow."""
     machine = document.machine
     alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance)
     judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]

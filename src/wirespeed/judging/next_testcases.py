@@ -24,13 +24,12 @@ from .causes.run_facts import facts_of
 from .omissions import not_run
 from .predictions import Hypothesis, Predictions, typical_rates
 from .replanned import plan_options
+from .thresholds import DEPENDS, DIFFERENT
 
 #: Values that differ by this fraction show which of two predictions is true.
-_DIFFERENT = math.log(1.1)
+_DIFFERENT = math.log(DIFFERENT)
 #: Testcases with more measurements take too long.
 _MOST_MEASUREMENTS = 1000
-#: A value depends on a link that its transfers load by this fraction.
-_DEPENDS = 0.5
 #: Factor of the speed by which a cause is suspected to change its links.
 _SUSPECTED_FACTOR = 0.5
 
@@ -95,7 +94,7 @@ def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...
                 for (difference,), allowance in compared.of(case)
                 if difference >= _DIFFERENT
                 for link, taken, part in allowance.links
-                if taken * part >= _DEPENDS
+                if taken * part >= DEPENDS
             }
             if changed & shown:
                 changed -= shown

@@ -12,11 +12,10 @@ from ..hardware.topology import LinkKind, Machine
 from ..statistics import grouped
 from ..tables import Table
 from ..units import GB, many, some
+from .thresholds import SAME_RATE
 
 #: Maximum number of GPUs that a text names.
 _NAMED = 4
-#: Rates of links that differ by less than this fraction are equal.
-_SAME = 0.01
 
 
 def odd_devices(document: Document, facts: Facts) -> Iterator[tuple[tuple[str, ...], str]]:
@@ -70,7 +69,7 @@ def _nvlinks(machine: Machine, names: Sequence[str], facts: Facts) -> dict[str, 
                 return {}
             rates[link.source] += link.capacity
     usual = Counter(rates.values()).most_common(1)[0][0]
-    return {name: usual if abs(rate - usual) <= _SAME * usual else rate for name, rate in rates.items()}
+    return {name: usual if abs(rate - usual) <= SAME_RATE * usual else rate for name, rate in rates.items()}
 
 
 def _unlike(values: Mapping[str, float], noun: str) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -17,6 +17,7 @@ from ..statistics import grouped, median
 from ..units import GB
 from .path_kinds import GPU_GPU, HOST_GPU
 from .suspects import Culprit, Suspects
+from .thresholds import MOST_PAIRS, WAY_OF_HOST, WAY_OF_OTHERS
 from .verdict import Judgement, Verdict
 
 
@@ -34,13 +35,6 @@ _OF = {
     OtherWay.MIRROR: "the other direction",
     OtherWay.GPU: "the rate to and from another GPU",
 }
-#: A pair that reaches less than this fraction of copies through the host is better copied that way.
-_OF_HOST = 0.9
-#: Lowest fraction of the slower of two ways, and of the other direction. Two ways share no start-up, and
-#: forwarding within a root complex costs some rate: measured pairs of good hosts reach 0.8 and more.
-_OF_WAYS = 0.75
-#: More slow pairs than this have something in common.
-_MOST_PAIRS = 4
 #: Maximum number of GPUs of a host whose ways over a third one are compared, because these are many.
 _MOST_GPUS = 64
 #: Links of routes that form a tree; NVLinks form others.
@@ -116,12 +110,12 @@ def _references(
 ) -> Iterator[tuple[OtherWay, float, float]]:
     """Yield other ways of a copy, with their rates and the lowest rate of the copy, in B/s."""
     if rate := rates.get((BY_HOST, _TABLES.get(testcase, "")), {}).get(ends):
-        yield OtherWay.HOST, rate, rate * _OF_HOST
+        yield OtherWay.HOST, rate, rate * WAY_OF_HOST
     elif by_host:
-        yield OtherWay.HOST, by_host, by_host * _OF_WAYS
+        yield OtherWay.HOST, by_host, by_host * WAY_OF_OTHERS
     pairs = rates.get((testcase, ""), {}) if testcase in _LEGS else {}
     if mirrored := pairs.get(ends[::-1]):
-        yield OtherWay.MIRROR, mirrored, mirrored * _OF_WAYS
+        yield OtherWay.MIRROR, mirrored, mirrored * WAY_OF_OTHERS
     own = known.get(testcase, {}) if testcase in _LEGS else {}
     first, last = ends
     if last not in own.get(first, {}):
@@ -132,7 +126,7 @@ def _references(
         if third not in ends and last in own.get(third, {})
     ]
     if ways:
-        yield OtherWay.GPU, max(ways), max(ways) * _OF_WAYS
+        yield OtherWay.GPU, max(ways), max(ways) * WAY_OF_OTHERS
 
 
 def _is_tree(measured: Placed, machine: Machine) -> bool:
@@ -157,7 +151,7 @@ def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Ma
         if cell.key.testcase in testcases and cell.cell.value and cell.key.row != cell.key.column
     }  # fmt: skip
     slow = grouped(((cells[i].key.row, cells[i].key.column), i) for i in found)
-    if slow.keys() >= measured or len({frozenset(ends) for ends in slow}) > _MOST_PAIRS:
+    if slow.keys() >= measured or len({frozenset(ends) for ends in slow}) > MOST_PAIRS:
         return []  # what they have in common is no pair
     suspects, culprits = Suspects(machine), []
     for ends, own in slow.items():

@@ -17,8 +17,9 @@ from ..statistics import grouped
 from ..units import many
 from . import advice as advised
 from .advice import Advice, advice_at
-from .diagnosis import Diagnosis, Finding, corrupting, diagnose
+from .diagnosis import Diagnosis, corrupting, diagnose
 from .error_advice import of_error
+from .finding import Finding
 from .inventory import Missing
 from .judge import Check
 from .key_figures import KeyFigure, failures, fraction, key_figures

@@ -23,6 +23,7 @@ from ...judging.causes import evidence_of
 from ...judging.causes.record import Evidence, Sign
 from ...judging.causes.run_facts import facts_of
 from ...judging.inventory import XID, Missing, missing
+from ...judging.thresholds import GOOD_SHARE, PEER_OF_HOST
 from ...judging.verdict import Verdict
 from ...peer_access import (
     MOST_PEERS,
@@ -35,7 +36,6 @@ from ...peer_access import (
 )
 from ...results.inventory import InventoryPart
 from ...units import GB, format_time
-from .slow_pairs import OF_HOST
 
 #: Maximum number of GPUs that are named as defective: those of a pair.
 _ENDS = 2
@@ -346,7 +346,7 @@ def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFind
         if not signs or cause.name in found:
             continue
         covered = _covered(signs, concerned) / len(bad)
-        score = covered - (0.5 * _covered(signs, good) / len(good) if good else 0.0)
+        score = covered - (GOOD_SHARE * _covered(signs, good) / len(good) if good else 0.0)
         texts = dict.fromkeys(sign.text for sign in signs)
         pairs = sorted(concerned)
         places = [end for sign in signs for end in sign.device.split("->")]
@@ -472,4 +472,4 @@ def _settings(machine: Machine, access: PeerAccess, defective: Collection[Pair])
 
 def _is_slower_than_host(access: PeerAccess, pair: Pair) -> bool:
     rate = next((a.rate for a in access.pairs[pair] if a.rate), None)
-    return rate is not None and rate < OF_HOST * min(access.through_host.get(gpu, 0.0) for gpu in pair)
+    return rate is not None and rate < PEER_OF_HOST * min(access.through_host.get(gpu, 0.0) for gpu in pair)

@@ -6,15 +6,9 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from ...judging.thresholds import ENOUGH_PAIRS, PEER_OF_HOST, PEER_OF_LINE, PEER_OF_MIRROR, PEER_OF_PEERS
 from ...peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict
 from ...units import GB
-
-#: A pair is slow below these fractions: of the copies through the host (which a program can use instead;
-#: hosts that forward well reach 0.8 and more), of the other direction, of the median of pairs joined alike,
-#: and of the line rate of NVLinks.
-OF_HOST, OF_MIRROR, OF_PEERS, OF_LINE = 0.6, 0.5, 0.5, 0.5
-#: Number of pairs from which their median says something.
-_ENOUGH = 4
 
 
 def with_slow(access: PeerAccess, joined: Mapping[Pair, object], line: Mapping[Pair, float]) -> PeerAccess:
@@ -38,12 +32,12 @@ def with_slow(access: PeerAccess, joined: Mapping[Pair, object], line: Mapping[P
         ways = [access.through_host.get(gpu) for gpu in pair]
         host = min(filter(None, ways)) if all(ways) else 0.0
         alike = sorted(other for p, other in rates.items() if joined.get(p) == joined.get(pair))
-        median = alike[len(alike) // 2] if len(alike) >= _ENOUGH else 0.0
+        median = alike[len(alike) // 2] if len(alike) >= ENOUGH_PAIRS else 0.0
         for least, whole, what in (
-            (OF_HOST, host, "through the host"),
-            (OF_MIRROR, rates.get((pair[1], pair[0]), 0.0), "in the other direction"),
-            (OF_PEERS, median, "is the median of pairs joined alike"),
-            (OF_LINE, line.get(pair, 0.0), "is the line rate"),
+            (PEER_OF_HOST, host, "through the host"),
+            (PEER_OF_MIRROR, rates.get((pair[1], pair[0]), 0.0), "in the other direction"),
+            (PEER_OF_PEERS, median, "is the median of pairs joined alike"),
+            (PEER_OF_LINE, line.get(pair, 0.0), "is the line rate"),
         ):
             if rate < least * whole:
                 detail = f"{rate / GB:.1f} GB/s; {whole / GB:.1f} {what}"

@@ -13,7 +13,8 @@ from rich.text import Text
 
 from ...data.causes import Weight
 from ...document import Document
-from ...judging.diagnosis import Finding, diagnose
+from ...judging.diagnosis import diagnose
+from ...judging.finding import Finding
 from ...judging.qualification_verdict import unexplained, verdict_of
 from ...qualification import (
     BY_NETWORK,
