@@ -139,9 +139,6 @@ NEEDED = {
 STILL = {
     "cli.check", "cli.common", "cli.compare", "cli.doctor", "cli.report", "cli.run",
     "judging.cells_seen", "judging.judge", "judging.omissions", "judging.overview",
-    "reports.html.measurements",
-    "reports.html.page", "reports.html.tables", "reports.junit", "reports.markdown",
-    "reports.records", "reports.table", "screens.check",
 }  # fmt: skip
 
 

@@ -1,5 +1,5 @@
-"""The summary of a run: verdict, sentence, key figures, and what may separate groups of nodes. It is small, so
-that many can be kept and compared.
+"""The summary of a run: verdict, sentence, key figures, and what may separate groups of nodes. It is small,
+so that many can be kept and compared.
 """
 
 from __future__ import annotations
