@@ -22,8 +22,9 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.features.fleet.page import fleet_page
 from wirespeed.hardware.topology import Machine
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.gates import load as load_gates
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.run_summary import run_summary
 from wirespeed.reports.html.page import page
 

@@ -17,8 +17,9 @@ from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.features.fleet import screen as many_runs
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.run_summary import run_summary
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style

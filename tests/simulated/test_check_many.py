@@ -20,7 +20,8 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError
 from wirespeed.features.fleet import screen as many_runs
-from wirespeed.judging.judged import Criteria, Judged, MaxAge, unjudged
+from wirespeed.judging.criteria import Criteria, MaxAge
+from wirespeed.judging.judged import Judged, unjudged
 from wirespeed.judging.run_summary import RunSummary, SummaryFigure
 from wirespeed.reports import Style
 from wirespeed.reports.checked_runs import CheckedRun

@@ -138,7 +138,6 @@ NEEDED = {
 #: Parts that import features until the table has what they ask for.
 STILL = {
     "cli.check", "cli.common", "cli.compare", "cli.doctor", "cli.report", "cli.run",
-    "judging.cells_seen", "judging.judge", "judging.omissions", "judging.overview",
 }  # fmt: skip
 
 

@@ -5,7 +5,7 @@ of the core. Other packages add theirs as entry points of the group ``wirespeed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -57,11 +57,17 @@ class Feature:
         testcases: Tuples of testcases, in the order in which they run.
         backend: Whether its package has the functions of a backend (`backends.backend_modules`).
         formats: Formats of reports.
-        report: ``(document) -> Report | None`` of `reports.additions`: what all formats show of a run that the
-            feature made, in place of tables.
+        report: ``(document) -> Report | None`` of `reports.additions`: what all formats show of a run of the
+            feature, in place of tables.
         page_part: ``(judged) -> PagePart | None``, also of `reports.additions`: a section of a run's page.
         results: A module that registers its results with `reports.records.records` and
             `reports.html.measurements.notebook_html`.
+        judging: A module that may have these functions. ``alike(testcase, table)`` returns what the table
+            with a key has in common with those of other paths, None for testcases of others;
+            ``planned(result, case, options)`` the testcase and options that repeat the plan of its results;
+            ``judgement(judgement, document)`` the judgement on a value, changed by what the feature records;
+            ``problems(document, wrong)`` what is wrong besides values; ``advice(document, wrong)`` what to do
+            about wrong data, None if it knows nothing of it.
         joined: Format -> its ``joined(runs, unreadable, style)``, the report of several checked runs, if the
             format has none.
         package: The package relative to which names are.
@@ -76,6 +82,7 @@ class Feature:
     report: str = ""
     page_part: str = ""
     results: str = ""
+    judging: str = ""
     joined: dict[str, str] = field(default_factory=dict)
     package: str = ""
 
@@ -106,6 +113,7 @@ FEATURES = (
     Feature(
         "blocks",
         testcases=("testcases:TESTCASES",),
+        judging="judging",
         formats=(
             Named("blocks", "text", "terminal"),
             Named("blocks-json", "text:render_blocks_json", "json"),
@@ -114,7 +122,7 @@ FEATURES = (
         results="results",
     ),
     Feature("storage", testcases=("testcases:TESTCASES",), backend=True),
-    Feature("p2p", page_part="page:part"),
+    Feature("p2p", page_part="page:part", judging="judging"),
     Feature("history", results="results"),
     Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}),
     Feature("imports"),
@@ -155,6 +163,12 @@ def features() -> tuple[Feature, ...]:
     from ..hardware.devices import registered
 
     return (*FEATURES, *(point.load() for point in registered(GROUP)))
+
+
+@cache
+def functions(field: str, name: str) -> tuple[Callable[..., Any], ...]:
+    """The functions with a name of the modules that features name in a field."""
+    return tuple(getattr(module, name) for module in offered(field) if hasattr(module, name))
 
 
 def offered(field: str) -> Iterator[Any]:

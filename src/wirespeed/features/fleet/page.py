@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
-from ...judging.judged import Criteria, Judged
+from ...judging.criteria import Criteria
+from ...judging.judged import Judged
 from ...judging.run_summary import WORDS, RunSummary, run_summary
 from ...reports.checked_runs import CheckedRun
 from ...reports.findings import GLANCE, VERDICTS, number, shown
