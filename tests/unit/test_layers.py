@@ -138,9 +138,6 @@ NEEDED = {
 #: Parts that import features until the table has what they ask for.
 STILL = {
     "cli.check", "cli.common", "cli.compare", "cli.doctor", "cli.report", "cli.run",
-    "reports.html.measurements",
-    "reports.html.page", "reports.html.tables", "reports.junit", "reports.markdown",
-    "reports.records", "reports.table", "screens.check",
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from ..document import Document
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..results.cells import Key, placed
-from .diagnosis import Finding
+from .finding import Finding
 from .judge import Check
 from .judged import Judged
 from .key_figures import KeyFigure

@@ -221,7 +221,7 @@ def _by_criteria(
     small: Mapping[Key, str],
     by: Criteria,
 ) -> list[Judgement]:
-    """The judgements on cells by limits, ranges, baseline, busy devices, and what assumed capacities allow."""
+    """The judgements on cells by limits, ranges, baseline, busy devices and assumed capacities."""
     machine = document.machine
     alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance)
     judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]
