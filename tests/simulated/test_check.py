@@ -17,15 +17,16 @@ from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.features.fleet import screen as many_runs
-from wirespeed.features.fleet.analysis import node_summary
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
+from wirespeed.judging.run_summary import run_summary
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports import comparisons as compare_screen
-from wirespeed.reports.records import CheckedRun
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.screens import check as check_screen
-from wirespeed.screens.descriptions import render_machine
+from wirespeed.screens.machine import render_machine
 from wirespeed.tables import THROTTLED, Quantity
 from wirespeed.units import MIB
 
@@ -419,7 +420,7 @@ def test_golden_nodes(golden: Golden) -> None:
         names = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce", "all_reduce"]
         document = wirespeed.run(names, machine=replace(machine, host=f"node{i}"), tier="quick")
         judged = Judged(document, file=f"{i}.json")
-        rows.append(CheckedRun(node_summary(judged), ("1 gate failed",) * (i // 3)))
+        rows.append(CheckedRun(run_summary(judged), ("1 gate failed",) * (i // 3)))
     both("check/nodes", lambda style: many_runs.render(rows, style), golden)
     both("check/nodes-once", lambda style: many_runs.render(rows[:1], style), golden)
     again = [replace(run, node=replace(run.node, host="node0")) for run in rows]

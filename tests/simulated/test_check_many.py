@@ -20,10 +20,11 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError
 from wirespeed.features.fleet import screen as many_runs
-from wirespeed.features.fleet.analysis import FleetFigure, FleetNode
-from wirespeed.judging.judged import Criteria, Judged, MaxAge, unjudged
+from wirespeed.judging.criteria import Criteria, MaxAge
+from wirespeed.judging.judged import Judged, unjudged
+from wirespeed.judging.run_summary import RunSummary, SummaryFigure
 from wirespeed.reports import Style
-from wirespeed.reports.records import CheckedRun
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.results import read_many as many_files
 from wirespeed.results.read_many import Unreadable
 from wirespeed.results.store import files_in, left_out, save
@@ -197,12 +198,12 @@ def test_processes_find_the_same(
 
 def nodes(count: int, word: str = "PASS", sentence: str = "", first: int = 0) -> list[CheckedRun]:
     figures = tuple(
-        FleetFigure(title, ("x",), 5e10, 2.5e10, int(word == "FAIL"))
+        SummaryFigure(title, ("x",), 5e10, 2.5e10, int(word == "FAIL"))
         for title in ("host ↔ GPU", "GPU ↔ GPU", "GPU memory", "host memory", "all-reduce")
     )
     return [
         CheckedRun(
-            FleetNode(
+            RunSummary(
                 f"{i}.json", f"node{i:03}", "", "8 x A", word, sentence, f"{i} normal", figures, {}, False,
                 f"mend {sentence}" if sentence else "", sentence,
             ), (),

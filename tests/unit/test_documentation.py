@@ -20,7 +20,7 @@ from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
 from wirespeed.reports.console import printed
 from wirespeed.reports.style import causes, markup, search, topic, topics
-from wirespeed.screens.descriptions import linked, render_topic
+from wirespeed.screens.documentation import linked, render_topic
 
 ROOT = Path(__file__).parents[2]
 MENTION = re.compile(r"wirespeed help ([a-z0-9#-]+)")
@@ -202,11 +202,11 @@ def test_no_cell_of_a_table_is_cut(name: str, width: int) -> None:
     """Cells may be folded in tables of many columns, but every character is there."""
     page = topic(name)
     assert page is not None
+    shown = render_topic(page, Style(width))
     for row in re.findall(r"^\|(?!-)(.+)\|$", page.text, re.MULTILINE):
         columns = row.count("|") + 1
         if columns > 3:
             continue
-        shown = render_topic(page, Style(width))
         for option in re.findall(r"(?<=`)--[a-z-]+", row):
             assert option in shown, option
 

@@ -98,7 +98,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.format == "json":
         sys.stdout.write(escaped(machine.to_json().decode()))
         return ExitCode.PASS
-    from ..screens.descriptions import render_machine
+    from ..screens.machine import render_machine
 
     sys.stdout.write(render_machine(machine, style(options)))
     return ExitCode.PASS

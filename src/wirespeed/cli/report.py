@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
-from ..judging.judged import Criteria, Judged
+from ..judging.criteria import Criteria
+from ..judging.judged import Judged
 from ..reports import FORMATS, Style, find, format_of_suffix, render
 from ..terminal import meant, one_line, visible
 from ..units import many, parse_nics
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     import argparse
 
     from ..document import Document, TestcaseResult
-    from ..reports.records import CheckedRun
+    from ..reports.checked_runs import CheckedRun
     from ..results.output import Output
     from ..results.read_many import Unreadable
 
@@ -231,7 +232,7 @@ def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
 
 def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
     """What a run adds to the report of several."""
-    from ..reports.records import CheckedRun
+    from ..reports.checked_runs import CheckedRun
 
     judged = Judged(_chosen(document, options), common.criteria(options), file)
     return CheckedRun.of(judged, find(options.format).part(judged, common.style(options)))

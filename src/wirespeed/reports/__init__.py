@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..judging.judge import Check
     from ..judging.judged import Judged
     from ..results.read_many import Unreadable
-    from .records import CheckedRun
+    from .checked_runs import CheckedRun
 
 __all__ = [
     "FORMATS",
@@ -64,8 +64,8 @@ class ReportFormat:
 
     All have ``render(judged, style) -> str``. Those that ``wirespeed check`` offers also have
     ``part(judged, style)``, which returns what a run adds to the report of several, for
-    ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``. Formats of other packages get the
-    Document in place of ``judged``.
+    ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``, which a feature may have in its place
+    (``Feature.joined``). Formats of other packages get the Document in place of ``judged``.
 
     Attributes:
         name: Name that ``--format`` accepts.
@@ -128,7 +128,9 @@ class ReportFormat:
 
     def joined(self, runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
         """The report of several checked runs, and of the files that cannot be read or judged."""
-        return self._neutral(self._functions.joined(runs, unreadable, style), style)
+        own = (one.named(one.joined[self.name]) for one in features() if self.name in one.joined)
+        function = (None if self.point else next(own, None)) or self._functions.joined
+        return self._neutral(function(runs, unreadable, style), style)
 
     def _neutral(self, text: str, style: Style) -> str:
         """Neutralise control characters of texts in the Document.

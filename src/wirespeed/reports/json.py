@@ -14,8 +14,9 @@ from ..judging.verdict import Judgement, Verdict
 from ..results.read_many import Unreadable
 from ..results.store import encode
 from ..version import __version__
+from .checked_runs import CheckedRun
 from .findings import verification
-from .records import CheckedRun, picked
+from .records import picked
 from .style import Style
 
 #: Version of the shape, which docs/reports.md describes.

@@ -18,8 +18,8 @@ from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import visible
 from ..units import fitting, many
+from .checked_runs import CheckedRun
 from .findings import applicable, data_word, explanations, gate_text, number, verification
-from .records import CheckedRun
 from .style import SIMULATED, Style
 
 #: Maximum number of values listed for a testcase.

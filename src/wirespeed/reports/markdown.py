@@ -14,9 +14,9 @@ from ..results.read_many import Unreadable
 from ..tables import Table
 from ..terminal import one_line
 from ..units import many
+from .checked_runs import ERROR, PASS, CheckedRun, counted_words
 from .console import Grid, digest, is_large
 from .findings import applicable, closing, counted, data_word, explanations, footnotes, gate_text
-from .records import ERROR, PASS, CheckedRun, counted_words
 from .style import SIMULATED, Style
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,

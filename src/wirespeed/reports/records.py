@@ -1,15 +1,11 @@
-"""Results as records, one for each cell: what CSV, data frames and the tables of notebooks are made of.
-
-The columns of a value come from the fields of ``Cell``.
-
-What the reports of many checked runs need of each run, and what they say of all.
+"""Results as records, one for each cell: what CSV, data frames and the tables of notebooks are made of. The
+columns of a value come from the fields of ``Cell``.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
@@ -22,7 +18,6 @@ import msgspec
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
 from ..features.blocks.block_map import BlockMap
-from ..features.fleet.analysis import WORDS, FleetNode, node_summary
 from ..features.history.events import MachineHistory
 from ..hardware.topology import Machine
 from ..judging.diagnosis import Diagnosis
@@ -34,9 +29,8 @@ from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of
 from ..results.compare import Comparison, Outcome
-from ..results.read_many import Unreadable
 from ..tables import Calls, Cell, Statistics, Table
-from ..units import many, parse_rate
+from ..units import parse_rate
 from .findings import applicable, data_word
 from .style import Style
 
@@ -468,43 +462,3 @@ def _dtype(name: str) -> str:
     if name in _LISTS:
         return "object"
     return "Int64" if name in WHOLES else "boolean" if name in FLAGS else "string"
-
-
-#: Verdicts of files that cannot be read, and of runs that are left out if there is no room for all.
-ERROR, PASS = "ERROR", "PASS"
-
-
-@dataclass(frozen=True)
-class CheckedRun:
-    """What the reports of many runs need of one run.
-
-    Attributes:
-        node: Its summary.
-        remarks: What its row says about gates and the baseline.
-        part: What it adds to the report, in the form that the format requires.
-    """
-
-    node: FleetNode
-    remarks: tuple[str, ...]
-    part: Any = None
-
-    @classmethod
-    def of(cls, judged: Judged, part: Any) -> CheckedRun:
-        """What a judged run contributes, with ``part`` in the form of a format."""
-        return cls(node_summary(judged), tuple(_remarks(judged)), part)
-
-
-def counted_words(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable]) -> str:
-    """How many runs have each verdict, the worst first: ``4 runs: 1 FAIL, 3 PASS``."""
-    counts = Counter([node.word for node in nodes] + [ERROR] * len(unreadable))
-    total = ", ".join(f"{counts[word]} {word}" for word in (WORDS[0], ERROR, *WORDS[1:]) if counts[word])
-    return f"{many(counts.total(), 'run')}: {total}"
-
-
-def _remarks(judged: Judged) -> Iterator[str]:
-    """What the row of a run says about its gates and its baseline."""
-    if failed := sum(compared.failed for compared in judged.check.gates):
-        yield f"{many(failed, 'threshold')} not met"
-    yield from judged.by.lacking
-    if judged.check.baseline:
-        yield from (f"baseline: {text}" for text in judged.check.baseline.notes)

@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
-from ..features.fleet import screen as many_runs
 from ..features.qualify.text import lines as qualified_lines
 from ..judging.gates import GateComparison, GateVerdict
 from ..judging.inventory import Missing
@@ -43,8 +42,6 @@ from ..reports.findings import (
     of_limit,
     verification,
 )
-from ..reports.records import CheckedRun
-from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import colored, columns, one_line
 from ..units import fitting, format_time, many
@@ -239,13 +236,6 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
 def part(judged: Judged, style: Style) -> str:
     """The screen of a run if ``verbose`` adds it to that of several."""
     return render(judged, style) if style.verbose else ""
-
-
-def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """Render a table of several runs; ``verbose`` adds the screen of each."""
-    screens = [f"\n{one_line(run.node.file)}:\n{run.part}" for run in runs if style.verbose]
-    settings = [f"settings: {one_line('; '.join(style.settings))}\n"] if style.settings else []
-    return "".join((*screens, *settings, many_runs.render(runs, style, unreadable)))
 
 
 def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:

@@ -9,19 +9,23 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
-from ...judging.judged import Criteria, Judged
+from ...judging.criteria import Criteria
+from ...judging.judged import Judged
+from ...judging.run_summary import WORDS, RunSummary, run_summary
+from ...reports.checked_runs import CheckedRun
 from ...reports.findings import GLANCE, VERDICTS, number, shown
 from ...reports.html.charts import Element, add, drawing, fitted, markup
 from ...reports.html.comparison import letter
 from ...reports.html.headline import banner, date
 from ...reports.html.tables import rendered, source, unique_names
-from ...results.read_many import ReadRuns, read_many
+from ...reports.style import Style
+from ...results.read_many import ReadRuns, Unreadable, read_many
 from ...results.settings import NVLINKS
 from ...results.store import load
 from ...statistics import grouped, median
 from ...units import GB, many
 from ...version import __version__
-from .analysis import QUANTITIES, WORDS, Fleet, FleetNode, TwoGroups, analyse, node_summary
+from .analysis import QUANTITIES, Fleet, TwoGroups, analyse
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -56,7 +60,7 @@ _STRIPS = {"typical": "median of each node", "lowest": "lowest value of each nod
 
 def read_nodes(
     files: Sequence[str], by: Criteria, load: Callable[[str], Document] = load
-) -> ReadRuns[FleetNode]:
+) -> ReadRuns[RunSummary]:
     """A summary of each run.
 
     Args:
@@ -70,11 +74,16 @@ def read_nodes(
     return read_many(files, partial(_node, by=by), load)
 
 
-def _node(file: str, document: Document, by: Criteria) -> FleetNode:
-    return node_summary(Judged(document, by, file))
+def _node(file: str, document: Document, by: Criteria) -> RunSummary:
+    return run_summary(Judged(document, by, file))
 
 
-def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
+def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
+    """The page of many checked runs."""
+    return fleet_page([run.node for run in runs], list(map(str, unreadable)))
+
+
+def fleet_page(nodes: Sequence[RunSummary], failures: Sequence[str] = ()) -> str:
     """Render a page of many nodes, which contains no Documents.
 
     Args:
@@ -92,9 +101,9 @@ def fleet_page(nodes: Sequence[FleetNode], failures: Sequence[str] = ()) -> str:
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: letter(i) for i, model in enumerate(fleet.models)}
     return rendered(
-        "fleet.html",
-        source("style.css") + source("fleet.css"),
-        source("fleet.js"),
+        f"{__package__}:fleet.html",
+        source("style.css") + source(f"{__package__}:fleet.css"),
+        source(f"{__package__}:fleet.js"),
         total=len(fleet.nodes),
         title=" · ".join(filter(None, (verdict, many(len(fleet.nodes), "node"), *dates[-1:]))),
         worst=worst,

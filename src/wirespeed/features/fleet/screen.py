@@ -1,34 +1,26 @@
-"""Text of ``wirespeed check --from`` with several runs: the worst first, on one screen.
-
-The reason for a verdict in one sentence, for programs that show a single line.
-"""
+"""Text of ``wirespeed check --from`` with several runs: the worst first, on one screen."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ...document import Document
-from ...judging.causes.record import Weight
-from ...judging.judged import Judged
-from ...judging.key_figures import KeyFigure
 from ...judging.path_kinds import path_kinds
+from ...judging.run_summary import WORDS, RunSummary, SummaryFigure, labels
 from ...judging.verdict import Verdict
 from ...reports import SIMULATED, Style
+from ...reports.checked_runs import ERROR, PASS, CheckedRun, counted_words
 from ...reports.console import printed
 from ...reports.findings import GLANCE, SIGNS, VERDICTS, number
-from ...reports.records import ERROR, PASS, CheckedRun, counted_words
 from ...results.read_many import Unreadable
 from ...statistics import grouped
+from ...terminal import one_line
 from ...units import GB, many
-from .analysis import WORDS, FleetFigure, FleetNode, labels
 
 #: Indentation of the cause below its runs.
 _INDENT = 2
@@ -38,6 +30,13 @@ _SCREEN, _ROWS = 23, 4
 _GAP, _HOST = 2, 16
 #: Maximum number of characters of a cause or a remedy where there is no room for all.
 _LONGEST = 150
+
+
+def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
+    """Render a table of several runs; ``verbose`` adds the screen of each."""
+    screens = [f"\n{one_line(run.node.file)}:\n{run.part}" for run in runs if style.verbose]
+    settings = [f"settings: {one_line('; '.join(style.settings))}\n"] if style.settings else []
+    return "".join((*screens, *settings, render(runs, style, unreadable)))
 
 
 def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
@@ -77,7 +76,7 @@ def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[
     ]
     failed = sum(row.node.word == WORDS[0] for row in rows)
     files = [
-        FleetNode(file.file, Path(file.file).name or file.file, "", "", ERROR, file.why, "", topic=file.kind)
+        RunSummary(file.file, Path(file.file).name or file.file, "", "", ERROR, file.why, "", topic=file.kind)
         for file in unreadable
     ]
     return [*rows[:failed], *(CheckedRun(file, ()) for file in files), *rows[failed:]]
@@ -159,7 +158,7 @@ def _table(
     return table
 
 
-def _figure(figure: FleetFigure | None) -> Text:
+def _figure(figure: SummaryFigure | None) -> Text:
     """The lowest value; of a path with bad values, the worst with a mark."""
     if figure is None:
         return Text("-", style="dim")
@@ -194,78 +193,3 @@ def _named(labels: Sequence[str], width: int | None) -> str:
         if width is None or len(text) < width:
             return text
     return f"{labels[0][: (width or 0) // 2]}… and {len(labels) - 1} more"
-
-
-class Brief(NamedTuple):
-    """The answer about one run or several, for programs that show a single line.
-
-    Attributes:
-        reason: The reason for the verdict.
-        subject: The host, or how many of the runs have the verdict; empty for this host.
-        remedy: What to do; empty if there is nothing to do.
-        figures: Key figures, as plugins of Nagios print them.
-    """
-
-    reason: str
-    subject: str
-    remedy: str = ""
-    figures: tuple[str, ...] = ()
-
-
-def brief_of_run(judged: Judged) -> Brief:
-    """The answer about a run: its first sentence."""
-    seen = judged.overview
-    figures = tuple(_performance(figure) for figure in seen.figures)
-    return Brief(seen.sentence, host_of_run(judged.document), seen.advice.do, figures)
-
-
-def _performance(figure: KeyFigure) -> str:
-    """A key figure as ``gpu_gpu=276GB/s;;249:;0;300``: critical below the second, at most the last."""
-    lead = figure.lead
-    value, least, limit = (
-        "" if rate is None else f"{rate / GB:.4g}"
-        for rate in (None if figure.failed else lead.value, lead.least, lead.limit)
-    )
-    return f"{figure.kind.name}={value or 'U'}GB/s;;{least}{':' if least else ''};0;{limit}"
-
-
-def brief_of_runs(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable] = ()) -> Brief:
-    """The answer about several runs: which have the worst verdict, by cause, and files without one."""
-    lost = f"cannot be judged: {unreadable[0]}" if unreadable else ""
-    files = f"{len(unreadable)} of {many(len(nodes) + len(unreadable), 'file')}"
-    counts = Counter(node.word for node in nodes)
-    figures = [f"{word.lower().replace(' ', '_')}={counts[word]};;;0" for word in WORDS]
-    figures = [f"runs={len(nodes)};;;0", *figures, f"unreadable={len(unreadable)};;;0"]
-    if not nodes:
-        return Brief(f"{files} {lost}", "", "", tuple(figures))
-    ordered = sorted(nodes, key=lambda node: node.order)
-    labelled = [
-        pair for pair in zip(ordered, labels(ordered), strict=True) if pair[0].word == ordered[0].word
-    ]
-    causes = grouped((node.sentence, label) for node, label in labelled)
-    named = "; ".join(f"{', '.join(names)}: {sentence}" for sentence, names in causes.items())
-    if ordered[0].word == PASS:
-        named = next(iter(causes)) if len(causes) == 1 else "as fast as expected"
-    subject = f"{len(labelled)} of {many(len(nodes), 'run')}"
-    if lost and ordered[0].word != WORDS[0]:
-        subject, named = "", f"{files} {lost}; {subject}: {named}"
-    elif lost:
-        named += f"; {files} {lost}"
-    return Brief(named, subject, ordered[0].step, tuple(figures))
-
-
-def host_of_run(document: Document) -> str:
-    """The host that was measured; the name of the machine if the host is unknown."""
-    return document.hostname or document.machine.name
-
-
-def brief_of_diagnosis(judged: Judged) -> Brief:
-    """The answer about a machine that was diagnosed, measured or not."""
-    check, known = judged.check, judged.diagnosis.findings
-    defects = [finding for finding in known if finding.weight is Weight.DEFECT] or known
-    if check.verdict.is_failure or (judged.document.testcases and not defects):
-        return brief_of_run(judged)
-    named = [str(absence) for absence in check.missing if absence.verdict.is_bad]
-    named += [finding.title for finding in defects]
-    sentence = "; ".join(named) or "the system reports no defect; nothing was measured"
-    return Brief(sentence, host_of_run(judged.document), defects[0].cause.remedy if defects else "")

@@ -13,7 +13,8 @@ from ...hardware.facts import Fact
 from ...measurement import Unit
 from ...units import GB, MIB, many
 from . import scan
-from .log import HOST_COPIES, FoundLog, FoundTable, Tool, curve, each, runs
+from .log import HOST_COPIES, FoundLog, FoundTable, Tool
+from .log_parts import curve, each, runs
 
 _BEGIN_BANDWIDTH = re.compile(r"\s*\[?CUDA Bandwidth Test\]")
 _DIRECTION = re.compile(

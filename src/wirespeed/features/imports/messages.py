@@ -16,7 +16,8 @@ from ...model import MESSAGE_BANDWIDTH, MESSAGE_LATENCY, MESSAGE_RATE
 from ...results.imported_limits import ONE_NIC, ONE_NIC_BOTH_WAYS
 from ...units import GB, MB, MIB, many
 from . import scan
-from .log import Columns, FoundLog, FoundTable, Tool, curve, each, parts, runs
+from .log import Columns, FoundLog, FoundTable, Tool
+from .log_parts import curve, each, parts, runs
 
 _MICRO = 1e-6
 _TITLE = re.compile(r"\s*((?:Send|RDMA_Write|RDMA_Read|Atomic)\w*(?: [A-Z_]{4,})?) ((?:[A-Z]\w+ )*)Test\s*$")

@@ -71,8 +71,8 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
     from ...api import as_changed, part_of
     from ...backends import connect, describe
     from ...backends.mixed import assigned
-    from ...screens.descriptions import DRY_RUN_FORMATS, render_dry_run
     from .dry_run import dry_run
+    from .dry_run_screen import DRY_RUN_FORMATS, render_dry_run
 
     if options.format not in DRY_RUN_FORMATS:
         raise UsageError(f"--dry-run has the formats {', '.join(DRY_RUN_FORMATS)}, not {options.format!r}")

@@ -18,7 +18,7 @@ from ...document import Document, Status, courses
 from ...errors import UsageError
 from ...features.blocks.block_map import map_of
 from ...features.p2p.page import peer_view
-from ...features.qualify.page import pair_matrix, qualified
+from ...features.qualify.page import qualified
 from ...judging.judged import Judged
 from ...judging.verdict import Verdict
 from ...results.read_many import no_collections
@@ -34,6 +34,7 @@ from .comparison import ComparedRun, compared, letter
 from .headline import Headline, banner, explained_causes, headline, notes, surroundings, tile
 from .link_use import MOST_DRAWN, draw, uses, vertices
 from .measurements import group_id, path_groups
+from .pair_matrix import pair_matrix
 from .tables import ROOM, packed_document, rendered, source
 
 #: Host and device -> seconds and values.
