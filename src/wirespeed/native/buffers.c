@@ -8,7 +8,6 @@ WS_EXPORT void ws_fill_blocks(char *base, const struct ws_entry *entries, int64_
                               uint64_t key);
 WS_EXPORT int64_t ws_count_wrong(const uint64_t *base, int64_t begin, int64_t end, int64_t kind, uint64_t step,
                                  uint64_t first, uint64_t second, int64_t a, int64_t b);
-WS_EXPORT int64_t ws_total(int64_t begin, int64_t end, uint64_t key);
 WS_EXPORT int64_t ws_shuffled(int64_t step, int64_t lines, uint64_t key);
 WS_EXPORT int64_t ws_cycle(uint64_t *base, int64_t lines, int64_t begin, int64_t end, uint64_t key, int32_t build,
                            int64_t *lowest);
@@ -43,9 +42,6 @@ int64_t ws_count_wrong(const uint64_t *base, int64_t begin, int64_t end, int64_t
     return ws_contents()->count_wrong(base + begin, end - begin, (int)kind, step, first + skipped, second + skipped, a,
                                       b);
 }
-
-/* The wrapping sum of the words of a pattern from begin to end. */
-int64_t ws_total(int64_t begin, int64_t end, uint64_t key) { return (int64_t)ws_contents()->total(begin, end, key); }
 
 /* A word that depends on every bit of the key and the index. */
 static uint64_t mixed(uint64_t key, uint64_t index) {

@@ -69,13 +69,5 @@ static int64_t count_wrong(const uint64_t *words, int64_t count, int kind, uint6
     return wrong;
 }
 
-/* The wrapping sum of the words of a pattern from begin to end. */
-static uint64_t total(int64_t begin, int64_t end, uint64_t key) {
-    uint64_t result = 0, word = key + (uint64_t)begin * WS_STEP;
-    for (int64_t i = begin; i < end; i++, word += WS_STEP)
-        result += word;
-    return result;
-}
-
 const struct ws_contents WS_NAMED(ws_contents);
-const struct ws_contents WS_NAMED(ws_contents) = {fill, count_wrong, total};
+const struct ws_contents WS_NAMED(ws_contents) = {fill, count_wrong};

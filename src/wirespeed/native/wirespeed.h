@@ -51,7 +51,6 @@ struct ws_contents {
     void (*fill)(uint64_t *words, int64_t count, int kind, uint64_t word);
     int64_t (*count_wrong)(const uint64_t *words, int64_t count, int kind, uint64_t step, uint64_t first,
                            uint64_t second, int64_t a, int64_t b);
-    uint64_t (*total)(int64_t begin, int64_t end, uint64_t key);
 };
 
 /* The builds that were chosen for this CPU. */
