@@ -16,9 +16,7 @@ from .compile import HERE, NAME, abi
 
 #: Where the library is; tests with sanitizers set another file.
 LIBRARY = HERE / NAME
-_REMEDY = (
-    "install wirespeed again (pip install --force-reinstall wirespeed; in a source tree: pip install -e .)"
-)
+_REMEDY = "install wirespeed again (pip install --force-reinstall wirespeed; from sources: pip install -e .)"
 #: Machines by their number in the head of an ELF file (``e_machine``).
 _MACHINES = {62: "x86_64", 183: "aarch64", 21: "ppc64le", 22: "s390x", 243: "riscv64"}
 
@@ -37,9 +35,7 @@ def library() -> ctypes.CDLL:
         with LIBRARY.open("rb") as file:
             head = file.read(20)
         if (machine := _machine(head)) not in ("", platform.machine()):
-            raise BackendLost(
-                f"{LIBRARY} is for {machine}, but this machine is {platform.machine()}: {_REMEDY}"
-            )
+            raise BackendLost(f"{LIBRARY} is for {machine}, not for {platform.machine()}: {_REMEDY}")
         loaded = ctypes.CDLL(str(LIBRARY))
         number = loaded.ws_abi
     except FileNotFoundError:

@@ -26,4 +26,43 @@ static inline void ws_spin_hint(void) {
 #endif
 }
 
+/* Difference between successive words of a pattern; see backends/test_data.py. */
+#define WS_STEP UINT64_C(0x9E3779B97F4A7C15)
+
+/* How stores use the caches: as usual, bypassing them, or as the C library's memcpy does. */
+enum { WS_CACHED, WS_STREAMED, WS_BY_LIBRARY };
+
+/* An entry of a list: the offsets of a block in the source and in the destination, in bytes. */
+struct ws_entry {
+    int64_t source, destination;
+};
+
+/* The kernels that exist in several builds, one for each set of vector instructions. Sweeps: destination, first
+ * and second source, scalar, bytes (whole lines of 64), and whether their stores bypass the caches. */
+typedef void ws_sweep(char *to, const char *first, const char *second, int64_t scalar, int64_t size, int streaming);
+
+struct ws_kernels {
+    const char *name;
+    ws_sweep *copy, *scale, *add, *triad, *saxpy, *write;
+    uint64_t (*sum)(const char *from, int64_t size);
+};
+
+struct ws_contents {
+    void (*fill)(uint64_t *words, int64_t count, int kind, uint64_t word);
+    int64_t (*count_wrong)(const uint64_t *words, int64_t count, int kind, uint64_t step, uint64_t first,
+                           uint64_t second, int64_t a, int64_t b);
+    uint64_t (*total)(int64_t begin, int64_t end, uint64_t key);
+};
+
+/* The builds that were chosen for this CPU. */
+const struct ws_kernels *ws_kernels(void);
+const struct ws_contents *ws_contents(void);
+
+/* Names of one build: WS_NAMED(ws_kernels) is ws_kernels_avx2 where -DWS_BUILD=avx2. */
+#define WS_JOIN_(name, build) name##_##build
+#define WS_JOIN(name, build) WS_JOIN_(name, build)
+#define WS_NAMED(name) WS_JOIN(name, WS_BUILD)
+#define WS_TEXT_(word) #word
+#define WS_TEXT(word) WS_TEXT_(word)
+
 #endif
