@@ -18,7 +18,7 @@ from wirespeed.features.fleet.page import fleet_page, read_nodes
 from wirespeed.judging.judged import Criteria
 from wirespeed.reports.html.page import page
 from wirespeed.reports.html.tables import capital
-from wirespeed.results import compare as many_files
+from wirespeed.results import read_many as many_files
 from wirespeed.results.store import save
 
 from .test_hostile import STRINGS, spoiled

@@ -37,7 +37,7 @@ from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports.html.measurements import notebook_html
 from wirespeed.reports.records import CheckedRun
-from wirespeed.results import cells as overrides
+from wirespeed.results import overrides
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
 

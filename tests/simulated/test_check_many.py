@@ -24,8 +24,8 @@ from wirespeed.features.fleet.analysis import FleetFigure, FleetNode
 from wirespeed.judging.judged import Criteria, Judged, MaxAge, unjudged
 from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
-from wirespeed.results import compare as many_files
-from wirespeed.results.compare import Unreadable
+from wirespeed.results import read_many as many_files
+from wirespeed.results.read_many import Unreadable
 from wirespeed.results.store import files_in, left_out, save
 from wirespeed.screens import check_formats
 from wirespeed.units import format_age, parse_age

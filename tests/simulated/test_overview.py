@@ -17,7 +17,7 @@ from wirespeed.backends import connect as backends
 from wirespeed.document import Document, Status
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Judged
+from wirespeed.judging.judged import Criteria, Judged
 from wirespeed.judging.overview import Overview, overview, unknown_memory
 from wirespeed.judging.path_kinds import COLLECTIVES, HOST_MEMORY, OTHER, path_kind
 from wirespeed.judging.verdict import Verdict
@@ -177,7 +177,7 @@ def in_little_memory() -> Document:
 @pytest.mark.parametrize("ignore_busy", [False, True])
 def test_little_memory_is_no_busy_machine_and_a_cache_no_host_memory(ignore_busy: bool) -> None:
     document = in_little_memory()
-    check = judge(document, ignore_busy=ignore_busy)
+    check = judge(document, Criteria(ignore_busy=ignore_busy))
     seen = overview(document, check)
     assert seen.sentence.startswith("not enough memory on numa0") and "memory is in use" not in seen.sentence
     assert HOST_MEMORY not in {figure.kind for figure in seen.figures}

@@ -232,7 +232,7 @@ def run_of(file: str, document: Document, style: Style) -> CheckedRun:
 
 
 def test_promtool_finds_nothing_wrong_with_the_metrics(promtool: str, good: Document, bad: Document) -> None:
-    from wirespeed.results.compare import Unreadable
+    from wirespeed.results.read_many import Unreadable
 
     runs = [run_of("a.json", good, Style(all_cells=True)), run_of("b.json", bad, Style())]
     for text in (shown(bad), joined(runs, [Unreadable('c".json', "broken")], Style())):
@@ -291,7 +291,7 @@ def checked(expression: str, known: Series) -> None:
 @pytest.fixture(scope="module")
 def output(bad: Document) -> str:
     """What `check` of a failing node and of a broken file prints."""
-    from wirespeed.results.compare import Unreadable
+    from wirespeed.results.read_many import Unreadable
 
     lost = measured("+gone@gpu5")
     made = [run_of("bad.json", real(bad), Style()), run_of("lost.json", real(lost), Style())]

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     import argparse
 
     from ..document import Document
-    from ..results.compare import Comparison, ReadRuns
+    from ..results.compare import Comparison
+    from ..results.read_many import ReadRuns
 
     _Named = tuple[str, Document]
     from ..features.history.store import Past
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..reports.comparisons import FORMATS
-    from ..results.compare import Conclusion, compare, defective
+    from ..results.compare import Conclusion, compare
+    from ..results.read_many import defective
 
     options = parser(name).parse_args(argv)
     if not options.after and len(options.before) != 2:
@@ -79,7 +81,7 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
         DocumentError: If none of the files can be read.
     """
     from ..reports.findings import errors_of
-    from ..results.compare import read_many
+    from ..results.read_many import read_many
 
     read = read_many(files, named, open_run)
     if not read.found:
@@ -175,7 +177,7 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
     """The runs of the machine that the options mean."""
     from ..features.history.file import age_ago, default_file, identity_named
     from ..features.history.store import History
-    from ..results.compare import read_many
+    from ..results.read_many import read_many
 
     since, code = age_ago(options.since), ExitCode.PASS
     if options.files:

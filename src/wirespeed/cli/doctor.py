@@ -79,7 +79,7 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _of_files(files: Sequence[str], options: Namespace) -> int:
     """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
-    from ..results.compare import Unreadable
+    from ..results.read_many import Unreadable
 
     answers, unreadable, load = list[int](), list[Unreadable](), common.loading(options)
     for file in files:

@@ -127,7 +127,7 @@ FEATURES = (
         formats=(
             Named("nccl-tests", "text", short=True),
             Named("nccl-tests-json", "json", "json"),
-            Named("iterations", "json:render_iterations", short=True),
+            Named("iterations", "iterations:render_iterations", short=True),
         ),
     ),
     Feature("bandwidth"),

@@ -22,8 +22,9 @@ from ..measurement import Measurement
 from ..options import TIERS, Tier
 from ..results.cells import Key, Placed, placed
 from ..testcases.table import Plan, Testcase
-from .cause import Cause, Weight, facts_of, heaviest, speaking
 from .causes import CAUSES
+from .causes.record import Cause, Weight, heaviest, speaking
+from .causes.run_facts import facts_of
 from .omissions import not_run, plan_options, planned
 from .verdict import Judgement, Verdict
 

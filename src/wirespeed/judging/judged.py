@@ -19,8 +19,10 @@ from ..units import format_age
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..results.baseline import Baseline, Inventory
-    from ..results.cells import Key, Override, Placed
+    from ..results.baseline import Baseline
+    from ..results.cells import Key, Placed
+    from ..results.inventory import Inventory
+    from ..results.overrides import Override
     from ..testcases.table import Testcase
     from .diagnosis import Diagnosis
     from .gates import GateSet
@@ -188,7 +190,7 @@ class Judged(Tabular):
         from .judge import judge
 
         document, by = self.document, self.by
-        check = judge(document, by.overrides, by.baseline, by.tolerance, by.ignore_busy, by.expected)
+        check = judge(document, by)
         if by.max_age and (stale := by.max_age.stale(document)):
             return unjudged(check, stale)
         compared = (compare_gates(gate_set, document, check.judgements) for gate_set in by.gates)

@@ -16,7 +16,7 @@ from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import many
 from . import verdict as advised
-from .cause import Weight
+from .causes.record import Weight
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .error_advice import of_error
 from .inventory import Missing

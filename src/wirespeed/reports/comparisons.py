@@ -20,9 +20,11 @@ from rich.text import Text
 from ..document import Document
 from ..features.history.events import Event, KindHistory, MachineHistory, course, day, summary, where
 from ..features.history.events import change as change_of
-from ..results.cells import gpus_of, model_of
-from ..results.compare import Change, Comparison, Outcome, Unreadable
-from ..results.evidence import FALSE_CHANGES
+from ..results.cells import model_of
+from ..results.compare import Change, Comparison, Outcome
+from ..results.read_many import Unreadable
+from ..results.settings import gpus_of
+from ..results.significance import FALSE_CHANGES
 from ..statistics import CONFIDENCE, grouped
 from ..terminal import LONGEST_LINE, escaped, visible
 from ..units import fitting, many, some

@@ -13,7 +13,7 @@ from ..judging.judged import Judged, end_of
 from ..judging.verdict import Verdict, share
 from ..measurement import Unit
 from ..results.cells import Placed
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import one_line
 from .findings import explanations

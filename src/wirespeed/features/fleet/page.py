@@ -15,8 +15,8 @@ from ...reports.html.charts import Element, add, drawing, fitted, markup
 from ...reports.html.comparison import letter
 from ...reports.html.headline import banner, date
 from ...reports.html.tables import rendered, source, unique_names
-from ...results.cells import NVLINKS
-from ...results.compare import ReadRuns, read_many
+from ...results.read_many import ReadRuns, read_many
+from ...results.settings import NVLINKS
 from ...results.store import load
 from ...statistics import grouped, median
 from ...units import GB, many

@@ -1,7 +1,5 @@
-"""What changed on a machine, and since when: its values against its own past.
-
-All series of a machine are searched for changes of their level (``courses.py``). A level needs several runs,
-so the newest run is also compared with those before it.
+"""What changed on a machine, and since when: all series of its values are searched for changes of their level
+(``courses.py``). A level needs several runs, so the newest run is also compared with those before it.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from ...judging.path_kinds import PathKind, path_kind, path_kinds
 from ...judging.verdict import Verdict
 from ...measurement import Unit
 from ...results.baseline import TOLERANCE
-from ...results.cells import Difference, Key, placed
+from ...results.cells import Key, placed
+from ...results.settings import Difference
 from ...statistics import grouped, median
 from ...terminal import Tabular, brief, colored, columns, report
 from ...units import many

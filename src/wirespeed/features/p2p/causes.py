@@ -1,5 +1,4 @@
 """What breaks or slows peer access, the settings with which the machine computes right now, and the repair.
-
 Attempts say which pairs do not work; facts say what may be the cause. A cause that concerns the broken pairs,
 and no others, comes before one of the whole host.
 """
@@ -17,8 +16,9 @@ from ...errors import MachineError
 from ...hardware.facts import OFF, OK, ON, Facts, Known
 from ...hardware.network import Network
 from ...hardware.topology import LinkKind, Machine
-from ...judging.cause import Cause, Evidence, Sign, Weight, facts_of
 from ...judging.causes import CAUSES
+from ...judging.causes.record import Cause, Evidence, Sign, Weight
+from ...judging.causes.run_facts import facts_of
 from ...judging.inventory import XID, Missing, missing
 from ...judging.localise import WrongData
 from ...judging.verdict import Advice, Judgement, Verdict, at_device
@@ -33,7 +33,7 @@ from ...peer_access import (
     PeerVerdict,
     worded,
 )
-from ...results.baseline import InventoryPart
+from ...results.inventory import InventoryPart
 from ...units import GB, format_time
 
 #: Maximum number of GPUs that are named as defective: those of a pair.

@@ -19,7 +19,8 @@ from ...judging.localise import Observation, localise
 from ...judging.path_kinds import path_kind
 from ...measurement import Unit
 from ...results.cells import Key, Placed, placed
-from ...results.compare import Change, Comparison, Conclusion, Outcome, Unreadable, compare
+from ...results.compare import Change, Comparison, Conclusion, Outcome, compare
+from ...results.read_many import Unreadable
 from ...statistics import grouped, median
 from ...units import many
 from ...version import __version__
