@@ -9,9 +9,6 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-/* Difference between successive words of the contents; see backends/test_data.py. */
-#define STEP UINT64_C(0x9E3779B97F4A7C15)
-
 /* What the threads of a sample move together: blocks from `origin` on, in an order of `places` blocks, `count` of them
  * from its element `first` on, of which `*drawn` have been taken. */
 struct ws_blocks {
@@ -76,7 +73,7 @@ int64_t ws_draw(const struct ws_blocks *all) {
 }
 
 static uint64_t word_at(const struct ws_blocks *all, int64_t offset) {
-    return all->key + (uint64_t)(offset >> 3) * STEP;
+    return all->key + (uint64_t)(offset >> 3) * WS_STEP;
 }
 
 /* Write the first and the last word of a block; before a read what it must not find: what an earlier call left there
