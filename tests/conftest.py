@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from tests import threads
 from tests.leaks import left, present
+from tests.warm import Warm
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
 
@@ -84,6 +85,14 @@ def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     of_gpu = request.node.get_closest_marker("gpu") is not None
     assert not (more := left(before, descriptors=not of_gpu)), f"the test leaves {'; '.join(more)}"
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """The parent of processes that need not load everything themselves."""
+    parent = Warm()
+    yield parent
+    parent.close()
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, DocumentError, ExitCode, StorageError, UsageError, WirespeedError
-from ..judging.judged import Criteria, Judged
+from ..judging.criteria import Criteria
+from ..judging.judged import Judged
 from ..terminal import error_line, one_line, visible
 from ..units import many, parse_age, parse_fraction
 from .common import named, named_files, open_run, style, tell_unreadable, texts_aside
@@ -161,13 +162,13 @@ def main_of_history(name: str, argv: Sequence[str]) -> int:
     past, code = _past(options)
     history = judged(past)
     if options.output:
-        from ..reports.html.comparison import history_page
+        from ..features.history.page import history_page
 
         output = Output(options.output, replace=True)
         output.write(history_page(history).encode("utf-8", "replace"))
         print(visible(f"saved to {output.path}"), file=sys.stderr)
     else:
-        from ..reports.comparisons import FORMATS_HISTORY as FORMATS
+        from ..features.history.text import FORMATS
 
         sys.stdout.write(FORMATS[options.format](history, style(options)))
     return code
@@ -200,7 +201,7 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
 
 
 def parser_of_history(name: str) -> Parser:
-    from ..reports.comparisons import FORMATS_HISTORY as FORMATS
+    from ..features.history.text import FORMATS
 
     arguments = Parser(
         name,

@@ -10,8 +10,7 @@ from pathlib import Path
 from ..data import measured_memory
 from ..document import Document, Status, TestcaseResult
 from ..errors import ExitCode, UsageError
-from ..features.blocks.testcases import of_key
-from ..features.p2p.causes import by_attempts, problems
+from ..features import functions
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
 from ..results.baseline import DEVIATIONS, Entry
@@ -25,10 +24,10 @@ from ..units import GB, format_time
 from .assumed_capacities import far_below, limiting_links, unconfirmed, without_peers
 from .cells_seen import ComparableCells
 from .confidential import by_other_gpus
+from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
 from .gates import GateComparison, GateSetName, compare_gates, load
 from .inventory import Missing, hardware_changes, missing
-from .judged import BY_LIMITS, Criteria
 from .localise import (
     ACQUITTAL_MARGIN,
     Observation,
@@ -203,7 +202,7 @@ def judge(document: Document, by: Criteria = BY_LIMITS) -> Check:
         baseline_use(entries, cells) if entries else None,
         document.simulated,
         tuple(defects(document)),
-        missing=(*problems(document, wrong), *lacking),
+        missing=(*_problems(document, wrong), *lacking),
         uncovered=unseen,
         dips=tuple(dip for dip in found if dip.key in warned),
     )
@@ -227,7 +226,8 @@ def _by_criteria(
         for one in judged
     ]
     by_other_gpus(judged, cells, machine)
-    judged = [by_attempts(one, document.peers) for one in judged] if document.peers else judged
+    for changed in functions("judging", "judgement"):
+        judged = [changed(one, document) for one in judged]
     if not by.ignore_busy:
         judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
     for i, (why, above) in unconfirmed(machine, cells, IMPLAUSIBLE).items():
@@ -407,10 +407,19 @@ class _Alone:
         return replace(judgement, least=least, normal=normal, basis=basis)
 
 
+def _problems(document: Document, wrong: Sequence[WrongData]) -> Iterator[Missing]:
+    """What features find wrong besides values."""
+    for problems in functions("judging", "problems"):
+        yield from problems(document, wrong)
+
+
 def _has_few_samples(measured: Placed) -> bool:
     """Return whether a block list has too few samples to judge it: its time contains the submission."""
     n = measured.cell.statistics.n if measured.cell.statistics else 0
-    return 0 < n < SCATTER_SAMPLES and of_key(measured.key.testcase, measured.key.table) is not None
+    key = measured.key
+    return 0 < n < SCATTER_SAMPLES and any(
+        alike(key.testcase, key.table) is not None for alike in functions("judging", "alike")
+    )
 
 
 def _without_value(result: TestcaseResult) -> Verdict:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from itertools import pairwise
 from math import exp, log
 from typing import NamedTuple
@@ -25,7 +26,7 @@ from ...results.baseline import TOLERANCE
 from ...results.cells import Key, placed
 from ...results.settings import Difference
 from ...statistics import grouped, median
-from ...terminal import Tabular, brief, colored, columns, report
+from ...terminal import Tabular, brief, colored, columns
 from ...units import many
 from .courses import FEWEST_RUNS, Array, courses, last_step, threshold
 from .store import FEWEST, CellOf, Past, PastRun
@@ -139,8 +140,8 @@ class MachineHistory(Tabular):
 
     def __str__(self) -> str:
         """The screen of ``wirespeed history``."""
-        comparisons = report("comparisons")
-        return str(comparisons.history_text(self, comparisons.Style(columns(), colored())))
+        forms = import_module(f"{__package__}.text")  # which imports this module
+        return str(forms.text(self, forms.Style(columns(), colored())))
 
     @property
     def simulated(self) -> bool:
