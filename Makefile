@@ -1,4 +1,5 @@
-# Two commands: `make run` measures this machine, `make test` checks the code. Each does its own set-up.
+# Two commands: `make run` measures this machine, `make test` checks the code. Each does its own set-up. Before a
+# release and weekly, `make coverage` replaces `make test`: it runs long tests too, and 90% of all lines must run.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -10,9 +11,12 @@ EXTRA  := $(if $(wildcard $(NVIDIA)),$(if $(shell test $(MAJOR) -lt 580 && echo 
 # Tests compile kernels without a driver too: with CUDA 13 in the one environment, with CUDA 12 in the other.
 CUDA   := $(or $(EXTRA),cuda)
 VENV12 := $(VENV)/cuda12
-COVERED := .coverage.json
 # An editable install compiles the C sources.
 NATIVE := hatch_build.py $(wildcard src/wirespeed/native/*.[ch]) src/wirespeed/native/compile.py
+# Counting the lines that run costs a third more, so that it has its own command, which also runs long tests.
+COVERED := tests processes
+PYTEST  = $(BIN)/python $(if $(COUNTED),-m slipcover --json --out .coverage.$@.json) -m pytest $(if $(COUNTED),--long) \
+          -n 2 --dist loadfile
 # What runs is compiled when it first runs; packages contain much that never does.
 PIP    := -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
@@ -20,20 +24,24 @@ PIP    := -m pip install --quiet --disable-pip-version-check --no-compile -c con
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: run test tests lint test12 clean
+.PHONY: run test coverage setup tests processes lint test12 clean
 
 run: $(VENV)/run-$(EXTRA).stamp
 	$(BIN)/wirespeed
 
-test:
-	$(MAKE) -j2 $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
-	$(MAKE) -j3 tests lint test12
+test coverage: setup
+	$(MAKE) -j4 $(if $(filter coverage,$@),COUNTED=yes) tests processes lint test12
+	$(if $(filter coverage,$@),$(BIN)/python -m slipcover --merge $(COVERED:%=.coverage.%.json) --out .coverage.json --fail-under 90)
 
-# Many tests wait for other processes, which leaves time for more workers than cores and the other checks; the
-# tests' conftest.py orders them.
+setup:
+	$(MAKE) -j2 $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
+
+# Jobs of several processes mostly wait, which leaves time for the other tests; a worker collects only its own.
 tests:
-	$(BIN)/python -m slipcover --json --out $(COVERED) -m pytest -n 4 --dist loadfile --no-loadscope-reorder
-	$(BIN)/python -m slipcover --merge $(COVERED) --out $(COVERED) --fail-under 90
+	$(PYTEST) --ignore tests/processes
+
+processes:
+	$(PYTEST) -p no:cacheprovider tests/processes
 
 lint:
 	$(BIN)/ruff check .
@@ -61,4 +69,4 @@ $(VENV12)/dev.stamp: pyproject.toml $(wildcard constraints*.txt) $(NATIVE) | $(V
 	touch $@
 
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis $(COVERED)
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*.json

@@ -10,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain, groupby
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 
 from tests import threads
 from tests.leaks import left, present
+from tests.warm import Warm
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
 
@@ -52,32 +52,21 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--long", action="store_true", help="run tests that take long too")
     parser.addoption("--update-golden", action="store_true", help="write the golden files anew")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where there is none; let tests that wait and tests that compute take turns."""
-    items[:] = in_turns(items)
+    """Skip what takes long unless it is asked for, and what needs a GPU where there is none."""
+    if not config.getoption("--long"):
+        for item in items:
+            if item.get_closest_marker("long"):
+                item.add_marker(pytest.mark.skip(reason="takes long: run it with --long or `make coverage`"))
     if shutil.which("nvidia-smi") or Path("/proc/driver/nvidia/version").exists():
         return
     for item in items:
         if item.get_closest_marker("gpu"):
             item.add_marker(pytest.mark.skip(reason="no GPU"))
-
-
-def in_turns(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The files of tests, those that wait for jobs of processes spread evenly among those that compute.
-
-    Side by side they would leave the CPUs without work; the longest of them comes first, the last one does
-    not begin at the end.
-    """
-    files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
-    waiting = [tests for tests in files if tests[0].path.parent.name == "processes"]
-    waiting.sort(key=lambda tests: tests[0].path.stem != "test_qualify")
-    others = [tests for tests in files if tests not in waiting]
-    for turn, tests in enumerate(waiting):
-        others.insert(turn * (len(others) - turn) // len(waiting) + turn, tests)
-    return list(chain.from_iterable(others))
 
 
 def pytest_collection_finish() -> None:
@@ -96,6 +85,14 @@ def leaves_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     of_gpu = request.node.get_closest_marker("gpu") is not None
     assert not (more := left(before, descriptors=not of_gpu)), f"the test leaves {'; '.join(more)}"
+
+
+@pytest.fixture(scope="session")
+def warm() -> Iterator[Warm]:
+    """The parent of processes that need not load everything themselves."""
+    parent = Warm()
+    yield parent
+    parent.close()
 
 
 @pytest.fixture

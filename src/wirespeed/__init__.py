@@ -44,13 +44,13 @@ if TYPE_CHECKING:
     from .features.bandwidth.memory import memory_bandwidth_saxpy_scaling as memory_bandwidth_saxpy_scaling
     from .features.bandwidth.memory import memory_bandwidth_scaling as memory_bandwidth_scaling
     from .features.bandwidth.memory import theoretical_memory_bandwidth as theoretical_memory_bandwidth
-    from .features.bandwidth.pairs import Transfers as Transfers
     from .features.bandwidth.pairs import host2device_bandwidth as host2device_bandwidth
     from .features.bandwidth.pairs import p2p_bandwidth as p2p_bandwidth
     from .features.bandwidth.pairs import p2p_bandwidth_all as p2p_bandwidth_all
     from .features.bandwidth.pairs import p2p_bandwidth_bidirectional as p2p_bandwidth_bidirectional
     from .features.bandwidth.pairs import p2p_bandwidth_bidirectional_all as p2p_bandwidth_bidirectional_all
-    from .features.bandwidth.pairs import transfer as transfer
+    from .features.bandwidth.transfers import Transfers as Transfers
+    from .features.bandwidth.transfers import transfer as transfer
     from .features.blocks.block_map import BlockMap as BlockMap
     from .features.history.events import MachineHistory as MachineHistory
     from .features.imports import load_log as load_log
@@ -85,8 +85,8 @@ _HOME = {
         "host2device_bandwidth", "p2p_bandwidth", "p2p_bandwidth_all", "p2p_bandwidth_bidirectional",
         "p2p_bandwidth_bidirectional_all",
     ), "features.bandwidth.pairs"),
-    "Transfers": "features.bandwidth.pairs",
-    "transfer": "features.bandwidth.pairs",
+    "Transfers": "features.bandwidth.transfers",
+    "transfer": "features.bandwidth.transfers",
     "Document": "document",
     **dict.fromkeys((
         "BackendError", "DocumentError", "MachineError", "MeasurementTimeout", "MissingPackage",

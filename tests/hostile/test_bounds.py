@@ -18,8 +18,7 @@ from wirespeed.errors import DocumentError, UsageError
 from wirespeed.features.transfers import toml_file
 from wirespeed.hardware import topology
 from wirespeed.judging import gates
-from wirespeed.results import baseline, output, store
-from wirespeed.results import cells as overrides
+from wirespeed.results import baseline, output, overrides, store
 from wirespeed.terminal import columns
 
 _DOCUMENT = store.encode(wirespeed.run(["0"], machine="simulated:hgx-h200-2", samples=2, copies=1))

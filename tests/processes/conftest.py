@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
@@ -18,12 +19,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import ROOT, Forked, Host, Warm
+
 #: What lets Open MPI run here: as root, without probing for networks, on few cores.
 OPEN_MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", "OMPI_MCA_mtl": "^ofi",
     "OMPI_MCA_btl": "^ofi", "OMPI_MCA_mpi_yield_when_idle": "1",
 }  # fmt: skip
 WIRESPEED = [sys.executable, "-m", "wirespeed"]
+#: The beginning of a command that runs before all ordinary processes.
+IN_REAL_TIME = ["chrt", "--rr", "1"]
 #: Ports for rank 0, below those that Linux gives to connections (from 32768) and listeners without a number.
 PORTS = range(21000, 29000)
 #: Sockets whose names, which one process at a time can have, reserve the ports of a test until it ends.
@@ -56,7 +61,7 @@ def ports() -> Iterator[None]:
 class Job:
     """A running job and what it has printed."""
 
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | Forked
     lines: list[str] = field(default_factory=list)
 
     @property
@@ -91,23 +96,49 @@ class Job:
         return self.process.returncode
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., Job]]:
-    jobs: list[Job] = []
-
-    def run(command: list[str], **environment: str) -> Job:
-        jobs.append(Job(subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            env={**os.environ, **environment}, start_new_session=True, cwd=Path(__file__).parents[2],
-        )))  # fmt: skip
-        return jobs[-1]
-
-    yield run
+@contextmanager
+def _ending(jobs: list[Job]) -> Iterator[None]:
+    """End the jobs of a test that still run after it."""
+    yield
     for job in jobs:
         if job.process.poll() is None:
             os.killpg(job.process.pid, signal.SIGKILL)
         with job.process:  # closes its pipe
             pass
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Job]]:
+    """Start a command, on a host."""
+    jobs: list[Job] = []
+
+    def run(command: list[str], host: Host | None = None, **environment: str) -> Job:
+        first = IN_REAL_TIME if host and host.real_time else []
+        jobs.append(Job(subprocess.Popen(
+            [*first, *(host.inside if host else []), *command], stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, errors="replace", env={**os.environ, **environment},
+            start_new_session=True, cwd=ROOT,
+        )))  # fmt: skip
+        return jobs[-1]
+
+    with _ending(jobs):
+        yield run
+
+
+@pytest.fixture
+def fork(warm: Warm) -> Iterator[Callable[..., Job]]:
+    """The same for a command of Python, which the warm parent forks."""
+    jobs: list[Job] = []
+
+    def run(command: list[str], host: Host | None = None, **environment: str) -> Job:
+        jobs.append(Job(warm.start(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            env={**os.environ, **environment}, start_new_session=True, host=host,
+        )))  # fmt: skip
+        return jobs[-1]
+
+    with _ending(jobs):
+        yield run
 
 
 @pytest.fixture(scope="session")
@@ -126,8 +157,8 @@ def mpirun() -> list[str]:
 
 
 @pytest.fixture
-def hosts() -> Iterator[Callable[[int], list[str]]]:
-    """Two hosts: network and host-name namespaces joined by a pair of virtual cables."""
+def hosts() -> Iterator[Callable[[int], Host]]:
+    """The host of each rank: one of two, network and host-name namespaces joined by a virtual cable."""
     tools = [shutil.which(tool) for tool in ("ip", "unshare", "nsenter", "hostname")]
     if os.geteuid() != 0 or not all(tools):
         pytest.skip("network namespaces need root, ip, unshare, nsenter and hostname")
@@ -150,24 +181,17 @@ def hosts() -> Iterator[Callable[[int], list[str]]]:
             subprocess.run(["ip", "netns", "delete", name], capture_output=True)
         pytest.skip(f"network namespaces cannot be made here: {error.stderr.decode().strip()}")
 
-    def inside(rank: int) -> list[str]:
-        host = rank % 2
-        named = f'hostname node{host} && exec "$@"'
-        return ["ip", "netns", "exec", names[host], "unshare", "--uts", "sh", "-c", named, "sh"]
-
-    yield inside
+    yield lambda rank: Host(names[rank % 2], f"node{rank % 2}")
     for name in names:
         subprocess.run(["ip", "netns", "delete", name], capture_output=True)
-
-
-#: The beginning of a command that runs before all ordinary processes.
-_IN_REAL_TIME = ["chrt", "--rr", "1"]
 
 
 @cache
 def _can_be_in_real_time() -> bool:
     """Whether this user may; containers often lack the capability."""
-    tried = subprocess.run([*_IN_REAL_TIME, "true"], capture_output=True) if shutil.which("chrt") else None
+    tried = (
+        subprocess.run(["chrt", "--rr", "1", "true"], capture_output=True) if shutil.which("chrt") else None
+    )
     return tried is not None and tried.returncode == 0
 
 
@@ -230,14 +254,9 @@ class Network:
         """Switch the interface of a host ``up`` or ``down``."""
         self._run("ip", "-n", self._names[host], "link", "set", "eth0", state)
 
-    def inside(self, host: int) -> list[str]:
-        """The beginning of a command that runs on a host."""
-        named = f'hostname node{host} && exec "$@"'
-        return ["ip", "netns", "exec", self._names[host], "unshare", "--uts", "sh", "-c", named, "sh"]
-
-    def undisturbed(self, host: int) -> list[str]:
-        """As ``inside``; other processes do not make it wait, so its rates do not vary."""
-        return [*_IN_REAL_TIME, *self.inside(host)] if _can_be_in_real_time() else self.inside(host)
+    def host(self, number: int) -> Host:
+        """The host with a number; other processes do not make it wait, so its rates do not vary."""
+        return Host(self._names[number], f"node{number}", _can_be_in_real_time())
 
     def delete(self) -> None:
         for name in (*self._names, self._switch):

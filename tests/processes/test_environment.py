@@ -12,6 +12,7 @@ import pytest
 
 import wirespeed
 from tests.processes.conftest import Job, free_port
+from tests.warm import Host
 from wirespeed.document import UNFINISHED, Status
 from wirespeed.worlds.base import WorldError
 from wirespeed.worlds.launchers import spawn
@@ -21,11 +22,12 @@ Start = Callable[..., Job]
 
 def launch(
     start: Start, size: int, *arguments: str, address: str = "127.0.0.1",
-    inside: Callable[[int], list[str]] = lambda _: [], **more: str,
+    host: Callable[[int], Host | None] = lambda _: None, port: int = 0, **more: str,
 ) -> list[Job]:  # fmt: skip
-    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(free_port()), **more}
+    port = port or free_port()
+    common = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(port), **more}
     command = [sys.executable, "-m", "tests.processes.job", *arguments]
-    return [start([*inside(rank), *command], **common, RANK=str(rank)) for rank in range(size)]
+    return [start(command, host(rank), **common, RANK=str(rank)) for rank in range(size)]
 
 
 @pytest.mark.parametrize("size", [2, 3])
@@ -74,11 +76,11 @@ def test_a_process_that_does_not_come_up_ends_the_start() -> None:
     ],
 )
 def test_one_rank_fails(
-    start: Start, tmp_path: Path, fault: str, status: Status, code: int, reason: str
+    fork: Start, tmp_path: Path, fault: str, status: Status, code: int, reason: str
 ) -> None:
     path = tmp_path / "d.json"
     began = time.monotonic()
-    jobs = launch(start, 3, "all_reduce", fault, TIMEOUT="2", OUTPUT=str(path))
+    jobs = launch(fork, 3, "all_reduce", fault, TIMEOUT="2", OUTPUT=str(path))
     codes = [job.end() for job in (jobs[0], jobs[2])]
     assert codes[0] == code and codes[1] in (3, 4) and time.monotonic() - began < 60, jobs[0].text
     assert f": Test {'NCCL failure' if code == 3 else 'timeout (2s)'} wirespeed:0" in jobs[0].text
@@ -89,22 +91,22 @@ def test_one_rank_fails(
     assert document.testcases[0].status is status and re.search(reason, document.interrupted)
 
 
-def test_the_launcher_may_number_the_ranks_of_a_host(start: Start) -> None:
+def test_the_launcher_may_number_the_ranks_of_a_host(fork: Start) -> None:
     common = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     command = [sys.executable, "-m", "tests.processes.job", "all_reduce"]
-    jobs = [start(command, **common, RANK=str(rank), LOCAL_RANK=str(1 - rank)) for rank in range(2)]
+    jobs = [fork(command, **common, RANK=str(rank), LOCAL_RANK=str(1 - rank)) for rank in range(2)]
     assert [job.end() for job in jobs] == [0, 0], jobs[0].text
     assert re.findall(r"Rank +(\d) .* device +(\d)", jobs[0].text) == [("0", "1"), ("1", "0")]
 
 
-def test_wrong_elements_of_one_rank_fail_the_run(start: Start) -> None:
-    jobs = launch(start, 2, "all_gather", "corrupt")
+def test_wrong_elements_of_one_rank_fail_the_run(fork: Start) -> None:
+    jobs = launch(fork, 2, "all_gather", "corrupt")
     assert [job.end() for job in jobs] == [7, 0]
     assert "all_gather: failed: 1 wrong element in all_gather float at 1024 B out of place" in jobs[0].text
 
 
-def test_a_rank_with_too_little_memory_waives_the_size_for_all(start: Start) -> None:
-    jobs = launch(start, 2, "all_reduce", "memory")
+def test_a_rank_with_too_little_memory_waives_the_size_for_all(fork: Start) -> None:
+    jobs = launch(fork, 2, "all_reduce", "memory")
     assert [job.end() for job in jobs] == [0, 0]
     assert re.search(
         r"# +16384 .* not measured: out of memory: rank 1 .*no room for 16384 bytes", jobs[0].text
@@ -112,16 +114,16 @@ def test_a_rank_with_too_little_memory_waives_the_size_for_all(start: Start) -> 
     assert len(re.findall(r"^ +\d+ +\d+ +float", jobs[0].text, re.MULTILINE)) == 2
 
 
-def test_a_size_that_the_library_cannot_count_is_waived(start: Start) -> None:
-    jobs = launch(start, 2, "all_reduce", "count")
+def test_a_size_that_the_library_cannot_count_is_waived(fork: Start) -> None:
+    jobs = launch(fork, 2, "all_reduce", "count")
     assert [job.end() for job in jobs] == [0, 0]
     assert re.search(r"# +16384 .* not measured: it cannot count so far", jobs[0].text)
     assert len(re.findall(r"^ +\d+ +\d+ +float", jobs[0].text, re.MULTILINE)) == 2
 
 
-def test_a_killed_first_rank_leaves_a_document_that_says_so(start: Start, tmp_path: Path) -> None:
+def test_a_killed_first_rank_leaves_a_document_that_says_so(fork: Start, tmp_path: Path) -> None:
     path = tmp_path / "d.json"
-    jobs = launch(start, 2, "all_reduce", "kill-first", OUTPUT=str(path))
+    jobs = launch(fork, 2, "all_reduce", "kill-first", OUTPUT=str(path))
     assert [job.end() != 0 for job in jobs] == [True, True]
     document = wirespeed.load(path)
     assert document.interrupted == UNFINISHED and not document.good
@@ -130,24 +132,24 @@ def test_a_killed_first_rank_leaves_a_document_that_says_so(start: Start, tmp_pa
 
 
 @pytest.mark.parametrize("number", ["0", "-1", "65536"])
-def test_a_port_that_is_none(start: Start, number: str) -> None:
-    job = start(
+def test_a_port_that_is_none(fork: Start, number: str) -> None:
+    job = fork(
         [sys.executable, "-m", "tests.processes.job", "all_reduce"], RANK="0", WORLD_SIZE="2",
         MASTER_ADDR="127.0.0.1", MASTER_PORT=number,
     )  # fmt: skip
     assert job.end() == 2 and f"MASTER_PORT is {number}; the port must be" in job.text
 
 
-def test_a_rank_that_never_comes(start: Start) -> None:
-    alone = start(
+def test_a_rank_that_never_comes(fork: Start) -> None:
+    alone = fork(
         [sys.executable, "-m", "tests.processes.job", "all_reduce"], RANK="0", WORLD_SIZE="2",
         MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), TIMEOUT="1",
     )  # fmt: skip
     assert alone.end() == 1 and "1 of 2 ranks did not connect to rank 0" in alone.text
 
 
-def test_two_hosts(start: Start, hosts: Callable[[int], list[str]]) -> None:
-    jobs = launch(start, 4, "alltoall", address="10.77.0.1", inside=hosts)
+def test_two_hosts(start: Start, hosts: Callable[[int], Host]) -> None:
+    jobs = launch(start, 4, "alltoall", address="10.77.0.1", host=hosts)
     assert [job.end() for job in jobs] == [0] * 4, jobs[0].text
     assert "ranks: 4 processes: 4 hosts: 2 " in jobs[0].text
     devices = re.findall(r"Rank +(\d) .* on +(\S+) device +(\d)", jobs[0].text)

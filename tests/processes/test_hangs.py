@@ -5,17 +5,20 @@ from __future__ import annotations
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 import wirespeed
-from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
+from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job, free_port
 from tests.processes.test_environment import launch
 from tests.threads import together, worlds
+from tests.warm import Warm
 from wirespeed.cli.common import lead
 from wirespeed.document import Document
 from wirespeed.worlds import base, launchers
@@ -70,8 +73,8 @@ def test_mpi_is_finalised_at_the_end_of_a_command(start: Start, mpirun: list[str
     assert job.end() == 0 and "finalised: True" in job.text, job.text
 
 
-def test_the_others_name_a_rank_0_that_hangs(start: Start) -> None:
-    jobs = launch(start, 3, "all_reduce", "stop-first", TIMEOUT="2")
+def test_the_others_name_a_rank_0_that_hangs(fork: Start) -> None:
+    jobs = launch(fork, 3, "all_reduce", "stop-first", TIMEOUT="2")
     assert [job.end() for job in jobs[1:]] == [4, 4]
     assert re.search(r"wirespeed: error: .*rank 0 \(process \d+ on \S+\) does not answer", jobs[1].text)
     assert "Traceback" not in jobs[1].text + jobs[2].text
@@ -117,18 +120,17 @@ def test_rank_0_that_is_interrupted_early_is_no_failure_of_others(
     assert capfd.readouterr().err == ""
 
 
-def test_processes_that_do_not_end_are_ended_with_rank_0(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = launchers.subprocess.Popen
+def test_processes_that_do_not_end_are_ended_with_rank_0(monkeypatch: pytest.MonkeyPatch, warm: Warm) -> None:
     children = []
 
     def stuck(command: list[str], **settings: object) -> object:
-        children.append(original([sys.executable, "-c", STUCK], **settings))  # type: ignore[call-overload]
+        children.append(warm.start([sys.executable, "-c", STUCK], **settings))
         return children[-1]
 
     def ended(code: int) -> None:
         raise SystemExit(code)
 
-    monkeypatch.setattr(launchers.subprocess, "Popen", stuck)
+    monkeypatch.setattr(launchers, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": stuck}))
     world = launchers.spawn(5, [], 120.0)
     monkeypatch.setattr(os, "_exit", ended)
     began = time.monotonic()
@@ -138,9 +140,9 @@ def test_processes_that_do_not_end_are_ended_with_rank_0(monkeypatch: pytest.Mon
     assert [child.wait(60) for child in children] == [-signal.SIGKILL] * 4
 
 
-def test_sigterm_ends_a_job_of_started_processes(start: Start, tmp_path: Path) -> None:
+def test_sigterm_ends_a_job_of_started_processes(fork: Start, tmp_path: Path) -> None:
     path = tmp_path / "d.json"
-    job = start([*WIRESPEED, "run", "-t", "44", "--size", "256KiB", "--precision", "0.0001%", "--time-budget",
+    job = fork([*WIRESPEED, "run", "-t", "44", "--size", "256KiB", "--precision", "0.0001%", "--time-budget",
                  "1s", "--timeout", "200s", "--processes", "3", "-o", str(path)])  # fmt: skip
     end = time.monotonic() + 120
     while not path.exists():
@@ -164,17 +166,13 @@ def test_started_processes_listen_nowhere(start: Start) -> None:
     assert job.end() == 0 and job.text == "3\n", job.text
 
 
-def test_ranks_with_another_secret_do_not_join(start: Start) -> None:
+def test_ranks_with_another_secret_do_not_join(fork: Start) -> None:
     """Two jobs on one port, started at the same time."""
-    jobs = launch(start, 2, "all_reduce", TIMEOUT="20", WIRESPEED_JOB_SECRET="one")
-    port = next(
-        part.decode().partition("=")[2]
-        for part in Path(f"/proc/{jobs[0].process.pid}/environ").read_bytes().split(b"\0")
-        if part.startswith(b"MASTER_PORT")
-    )
-    other = start(
+    port = free_port()
+    jobs = launch(fork, 2, "all_reduce", port=port, TIMEOUT="20", WIRESPEED_JOB_SECRET="one")
+    other = fork(
         [sys.executable, "-m", "tests.processes.job", "all_reduce"], RANK="1", WORLD_SIZE="2",
-        MASTER_ADDR="127.0.0.1", MASTER_PORT=port, TIMEOUT="1", WIRESPEED_JOB_SECRET="another",
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TIMEOUT="1", WIRESPEED_JOB_SECRET="another",
     )  # fmt: skip
     assert [job.end() for job in jobs] == [0, 0], jobs[0].text
     assert other.end() == 1 and re.search("does not know the secret|could not reach rank 0", other.text)

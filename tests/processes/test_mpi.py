@@ -16,6 +16,7 @@ import pytest
 
 import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job
+from tests.warm import Host
 from wirespeed.document import UNFINISHED, Status
 
 Start = Callable[..., Job]
@@ -182,18 +183,16 @@ def test_a_promise_that_is_not_kept(start: Start) -> None:
     assert job.end() == 2 and "without a launcher" in job.text
 
 
-def test_two_hosts(
-    start: Start, mpirun: list[str], hosts: Callable[[int], list[str]], tmp_path: Path
-) -> None:
+def test_two_hosts(start: Start, mpirun: list[str], hosts: Callable[[int], Host], tmp_path: Path) -> None:
     """The launcher reaches the other host by what stands in place of ssh, and MPI goes by TCP."""
-    there = " ".join(hosts(1)[:4])
+    there = " ".join(hosts(1).inside[:4])
     agent, machines = tmp_path / "agent", tmp_path / "hosts"
     agent.write_text(f'#!/bin/sh\nhost=$1; shift\nexec {there} unshare --uts sh -c "hostname $host; $*"\n')
     agent.chmod(0o755)
     machines.write_text("10.77.0.1 slots=2\n10.77.0.2 slots=2\n")
     path = tmp_path / "two.json"
     job = start(
-        [*hosts(0), mpirun[0], "-np", "4", "--hostfile", str(machines),
+        [*hosts(0).inside, mpirun[0], "-np", "4", "--hostfile", str(machines),
          "--map-by", "ppr:2:node:oversubscribe", "--prtemca", "plm_ssh_agent", str(agent),
          "--prtemca", "plm_ssh_no_tree_spawn", "1",
          "--prtemca", "prte_if_include", "10.77.0.0/24", "--mca", "btl_tcp_if_include", "10.77.0.0/24",

@@ -32,7 +32,7 @@ def launch(
     port, size = port or free_port(), network.count * each
     return [
         start(
-            [*network.undisturbed(rank // each), *WIRESPEED, "qualify", *options], RANK=str(rank),
+            [*WIRESPEED, "qualify", *options], network.host(rank // each), RANK=str(rank),
             WORLD_SIZE=str(size), LOCAL_RANK=str(rank % each), MASTER_ADDR="10.78.0.1",
             MASTER_PORT=str(port), WIRESPEED_JOB_SECRET="several hosts", **environments.get(rank, {}),
         )
@@ -40,12 +40,12 @@ def launch(
     ]  # fmt: skip
 
 
-def test_a_slow_cable_is_named(start: Start, network: Callable[[int], Network], tmp_path: Path) -> None:
+def test_a_slow_cable_is_named(fork: Start, network: Callable[[int], Network], tmp_path: Path) -> None:
     """Its host can be excluded, and is slow in what it sends only."""
     hosts = network(4)
     hosts.shape(2, "150mbit")
     file = tmp_path / "fleet.json"
-    jobs = launch(start, hosts, "-o", str(file))
+    jobs = launch(fork, hosts, "-o", str(file))
     assert [job.end() for job in jobs] == [ExitCode.FAIL, 0, 0, 0], jobs[0].text
     document = load(file)
     assert document.qualification
@@ -65,28 +65,28 @@ def test_equal_cables_pass(start: Start, network: Callable[[int], Network]) -> N
     assert [job.end() for job in jobs[1:]] == [0] * 5
 
 
-def test_two_hosts_name_the_path(start: Start, network: Callable[[int], Network]) -> None:
+def test_two_hosts_name_the_path(fork: Start, network: Callable[[int], Network]) -> None:
     """With two hosts it cannot be said which end is slow, so none is excluded."""
     hosts = network(2)
     hosts.shape(1, "150mbit")
-    jobs = launch(start, hosts, "--no-save")
+    jobs = launch(fork, hosts, "--no-save")
     assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
     assert "slow: path from node1 to node0: " in jobs[0].text
     assert "exclude" not in jobs[0].text
 
 
-def test_two_equal_hosts_are_not_judged(start: Start, network: Callable[[int], Network]) -> None:
-    jobs = launch(start, network(2), "--no-save")
+def test_two_equal_hosts_are_not_judged(fork: Start, network: Callable[[int], Network]) -> None:
+    jobs = launch(fork, network(2), "--no-save")
     assert jobs[0].end() == ExitCode.NOT_JUDGED, jobs[0].text
 
 
-def test_lost_hosts_are_findings(start: Start, network: Callable[[int], Network]) -> None:
+def test_lost_hosts_are_findings(fork: Start, network: Callable[[int], Network]) -> None:
     """One never starts, one starts late, one hangs: the others are measured, and the rest is named."""
     hosts = network(5)
     options, port = ("--no-save", "-T", "10s", "--exclude-format", "json"), free_port()
-    jobs = launch(start, hosts, *options, ranks=range(3), port=port)
+    jobs = launch(fork, hosts, *options, ranks=range(3), port=port)
     time.sleep(3)
-    (late,) = launch(start, hosts, *options, ranks=range(3, 4), port=port)
+    (late,) = launch(fork, hosts, *options, ranks=range(3, 4), port=port)
     os.kill(jobs[2].process.pid, signal.SIGSTOP)
     assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
     assert json.loads(jobs[0].text.splitlines()[-1]) == {
@@ -97,10 +97,10 @@ def test_lost_hosts_are_findings(start: Start, network: Callable[[int], Network]
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
 def test_a_signal_saves_what_was_found(
-    number: int, start: Start, network: Callable[[int], Network], tmp_path: Path
+    number: int, fork: Start, network: Callable[[int], Network], tmp_path: Path
 ) -> None:
     file = tmp_path / "fleet.json"
-    jobs = launch(start, network(3), "-o", str(file))
+    jobs = launch(fork, network(3), "-o", str(file))
     until_saved(jobs[0], file)
     os.kill(jobs[0].process.pid, number)
     ended = -number if number == signal.SIGKILL else ExitCode.INTERRUPTED
@@ -120,7 +120,7 @@ def by_mpi(
 ) -> tuple[Job, Path]:
     """Start qualify with MPI on the hosts of a network; return the job and its file."""
     agent, machines = tmp_path / "agent", tmp_path / "hosts"
-    inside = [" ".join(hosts.inside(i)[:4]) for i in range(hosts.count)]
+    inside = [" ".join(hosts.host(i).inside[:4]) for i in range(hosts.count)]
     cases = "".join(
         f'10.78.0.{i + 1}) exec {there} unshare --uts sh -c "hostname node{i}; $*";;\n'
         for i, there in enumerate(inside)
@@ -130,7 +130,7 @@ def by_mpi(
     machines.write_text("".join(f"10.78.0.{i + 1} slots=1\n" for i in range(hosts.count)))
     file = tmp_path / "fleet.json"
     job = start(
-        [*hosts.inside(0), mpirun[0], "-np", str(hosts.count), "--hostfile", str(machines),
+        [*hosts.host(0).inside, mpirun[0], "-np", str(hosts.count), "--hostfile", str(machines),
          "--map-by", "ppr:1:node:oversubscribe", "--prtemca", "plm_ssh_agent", str(agent),
          "--prtemca", "plm_ssh_no_tree_spawn", "1",
          "--prtemca", "prte_if_include", "10.78.0.0/24", "--mca", "btl_tcp_if_include", "10.78.0.0/24",
@@ -168,17 +168,17 @@ def test_over_mpi(start: Start, mpirun: list[str], network: Callable[[int], Netw
 
 
 def test_two_hosts_are_judged_by_what_their_nics_carry(
-    start: Start, network: Callable[[int], Network], tmp_path: Path
+    fork: Start, network: Callable[[int], Network], tmp_path: Path
 ) -> None:
     """Both cables carry 400 Mbit/s: all of it if they should, and too little for NICs of 2 Gbit/s.
 
     Several connections at once fill them: at least 93 % arrives beside the headers of TCP, IP and Ethernet.
     """
     hosts = network(2)
-    jobs = launch(start, hosts, "--no-save", "--nics", "1x0.4G")
+    jobs = launch(fork, hosts, "--no-save", "--nics", "1x0.4G")
     assert jobs[0].end() == ExitCode.PASS, jobs[0].text
     file = tmp_path / "two.json"
-    jobs = launch(start, hosts, "-o", str(file), "--nics", "1x2G")
+    jobs = launch(fork, hosts, "-o", str(file), "--nics", "1x2G")
     assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
     document = load(file)
     assert document.qualification
@@ -195,12 +195,10 @@ def test_two_hosts_are_judged_by_what_their_nics_carry(
     assert "messages: host memory, node1 to node0, both at once: " in jobs[0].text
 
 
-def test_many_hosts_that_are_all_slow(
-    start: Start, network: Callable[[int], Network], tmp_path: Path
-) -> None:
+def test_many_hosts_that_are_all_slow(fork: Start, network: Callable[[int], Network], tmp_path: Path) -> None:
     """Their cables are alike, but carry a fifth of what the NICs do; two of them are examined."""
     file = tmp_path / "three.json"
-    jobs = launch(start, network(3), "-o", str(file), "--nics", "1x2G")
+    jobs = launch(fork, network(3), "-o", str(file), "--nics", "1x2G")
     assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
     document = load(file)
     assert document.qualification
@@ -221,11 +219,11 @@ def until_saved(job: Job, file: Path) -> None:
     [(0, "missing: node0 is cut off: eth0 is down\n"), (1, "missing: node1 does not answer (rank 1)\n")],
 )
 def test_an_interface_that_goes_down(
-    down: int, says: str, start: Start, network: Callable[[int], Network], tmp_path: Path
+    down: int, says: str, fork: Start, network: Callable[[int], Network], tmp_path: Path
 ) -> None:
     """Its node is the missing one, even that of rank 0; what was measured before is kept and judged."""
     hosts, file = network(2), tmp_path / "two.json"
-    jobs = launch(start, hosts, "-o", str(file), "-T", "10s", "--nics", "1x2G")
+    jobs = launch(fork, hosts, "-o", str(file), "-T", "10s", "--nics", "1x2G")
     until_saved(jobs[0], file)
     hosts.switch(down, "down")
     assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
@@ -237,10 +235,10 @@ def test_an_interface_that_goes_down(
 
 
 def test_a_link_that_comes_back_is_a_warning(
-    start: Start, network: Callable[[int], Network], tmp_path: Path
+    fork: Start, network: Callable[[int], Network], tmp_path: Path
 ) -> None:
     hosts, file = network(2), tmp_path / "two.json"
-    jobs = launch(start, hosts, "-o", str(file), "--nics", "1x0.4G")
+    jobs = launch(fork, hosts, "-o", str(file), "--nics", "1x0.4G")
     until_saved(jobs[0], file)
     for state in ("down", "up"):
         hosts.switch(1, state)
@@ -275,12 +273,12 @@ def test_another_version_and_a_clock_apart(
 
 
 def test_a_router_with_a_smaller_mtu_is_named(
-    start: Start, network: Callable[[int], Network], tmp_path: Path
+    fork: Start, network: Callable[[int], Network], tmp_path: Path
 ) -> None:
     """It reports the size that it forwards, so that TCP works."""
     hosts, file = network(2), tmp_path / "two.json"
     hosts.route(1400)
-    jobs = launch(start, hosts, "-o", str(file), "--nics", "1x2G")
+    jobs = launch(fork, hosts, "-o", str(file), "--nics", "1x2G")
     assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
     says = "cause: the MTU on the way is smaller than at both ends (MTU 9000 on node0, 9000 on node1, "
     assert f"{says}1400 on the way there). Remedy: " in jobs[0].text
@@ -288,11 +286,11 @@ def test_a_router_with_a_smaller_mtu_is_named(
     assert ways == {"node0": 1400, "node1": 1400}
 
 
-def test_a_switch_that_drops_large_packets_is_named(start: Start, network: Callable[[int], Network]) -> None:
+def test_a_switch_that_drops_large_packets_is_named(fork: Start, network: Callable[[int], Network]) -> None:
     """Nothing reports it: connections hang as soon as they carry much, and the node seems to be missing."""
     hosts = network(2)
     hosts.jumbo()
-    jobs = launch(start, hosts, "--no-save", "-T", "10s")
+    jobs = launch(fork, hosts, "--no-save", "-T", "10s")
     assert jobs[0].end() == ExitCode.FAIL, jobs[0].text
     assert "missing: node1 does not answer (rank 1)\n" in jobs[0].text
     says = (

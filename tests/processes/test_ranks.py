@@ -15,6 +15,7 @@ import pytest
 
 import wirespeed
 from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job, free_port
+from tests.warm import Host
 from wirespeed.document import UNFINISHED, Document, Status
 from wirespeed.tables import SKEW
 
@@ -26,11 +27,11 @@ TWO_HOSTS = 'exec unshare --uts sh -c "hostname node$((OMPI_COMM_WORLD_RANK % 2)
 
 def launch(
     start: Start, size: int, *arguments: str, address: str = "127.0.0.1",
-    inside: Callable[[int], list[str]] = lambda _: [],
+    host: Callable[[int], Host | None] = lambda _: None,
 ) -> list[Job]:  # fmt: skip
     """Start ranks as a shell loop would; rank 0 first."""
     common = {"WORLD_SIZE": str(size), "MASTER_ADDR": address, "MASTER_PORT": str(free_port())}
-    return [start([*inside(rank), *WIRESPEED, *arguments], **common, RANK=str(rank)) for rank in range(size)]
+    return [start([*WIRESPEED, *arguments], host(rank), **common, RANK=str(rank)) for rank in range(size)]
 
 
 def means(document: Document, case: int = 0) -> dict[tuple[int, int], str]:
@@ -56,28 +57,28 @@ def test_nvbandwidth_with_ranks_in_the_environment(start: Start) -> None:
     assert jobs[0].text.startswith("ERROR: no GPU was found")
 
 
-def test_nvbandwidths_text_of_host_memory(start: Start, tmp_path: Path) -> None:
-    jobs = launch(start, 2, "run", "-p", "multinode_device_to_device_memcpy", *SMALL, "-o",
+def test_nvbandwidths_text_of_host_memory(fork: Start, tmp_path: Path) -> None:
+    jobs = launch(fork, 2, "run", "-p", "multinode_device_to_device_memcpy", *SMALL, "-o",
                   str(tmp_path / "d.json"), "--format", "nvbandwidth")  # fmt: skip
     assert [job.end() for job in jobs] == [0, 0], jobs[0].text
     assert jobs[0].text.count("memcpy CPU rank(row) -> rank(column) bandwidth (GB/s)") == 2
     assert "Process 1 (" in jobs[0].text and "SUM multinode_device_to_device_memcpy_read_ce" in jobs[0].text
 
 
-def test_processes_without_a_launcher(start: Start, tmp_path: Path) -> None:
+def test_processes_without_a_launcher(fork: Start, tmp_path: Path) -> None:
     path = tmp_path / "d.json"
-    job = start([*WIRESPEED, "run", "-t", "44", "--processes", "3", "--sample-peers", "1", *SMALL,
+    job = fork([*WIRESPEED, "run", "-t", "44", "--processes", "3", "--sample-peers", "1", *SMALL,
                  "-o", str(path)])  # fmt: skip
     assert job.end() == 0, job.text
     assert sorted(means(wirespeed.load(path))) == [(0, 1), (1, 2), (2, 0)]
-    alone = start([*WIRESPEED, "run", "-t", "44", "-o", str(path), "--force"])
+    alone = fork([*WIRESPEED, "run", "-t", "44", "-o", str(path), "--force"])
     assert alone.end() == 4  # nothing could be measured
     assert "--processes N" in wirespeed.load(path).testcases[0].reason
 
 
-def test_a_check_of_a_job_is_judged_and_saved_once(start: Start, tmp_path: Path) -> None:
+def test_a_check_of_a_job_is_judged_and_saved_once(fork: Start, tmp_path: Path) -> None:
     case = "multinode_device_to_device_memcpy_read_ce"
-    jobs = launch(start, 2, "check", "-t", case, *SMALL, "-o", f"{tmp_path}/")
+    jobs = launch(fork, 2, "check", "-t", case, *SMALL, "-o", f"{tmp_path}/")
     assert [job.end() for job in jobs] == [4, 0], jobs[0].text + jobs[1].text  # no limit is known
     (path,) = tmp_path.iterdir()
     assert "NOT JUDGED" in jobs[0].text and f"saved to {path}" in jobs[0].text and not jobs[1].text
@@ -119,10 +120,10 @@ def test_hosts_that_share_no_memory_send_by_mpi(start: Start, mpirun: list[str],
     assert "shm: 0, 2" in job.text
 
 
-def test_two_hosts(start: Start, hosts: Callable[[int], list[str]], tmp_path: Path) -> None:
+def test_two_hosts(start: Start, hosts: Callable[[int], Host], tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     jobs = launch(start, 4, "run", "-t", "44", "56", *SMALL, "-o", str(path), address="10.77.0.1",
-                  inside=hosts)  # fmt: skip
+                  host=hosts)  # fmt: skip
     assert [job.end() for job in jobs] == [0] * 4, jobs[0].text
     document = wirespeed.load(path)
     reached = {place for place, by in means(document).items() if by}
@@ -132,9 +133,9 @@ def test_two_hosts(start: Start, hosts: Callable[[int], list[str]], tmp_path: Pa
     assert 0 < state[SKEW] < 60
 
 
-def test_a_node_that_is_unreachable(start: Start) -> None:
+def test_a_node_that_is_unreachable(fork: Start) -> None:
     began = time.monotonic()
-    job = start([*WIRESPEED, "run", "-t", "44", "--timeout", "1s"], RANK="1", WORLD_SIZE="2",
+    job = fork([*WIRESPEED, "run", "-t", "44", "--timeout", "1s"], RANK="1", WORLD_SIZE="2",
                 MASTER_ADDR="192.0.2.1", MASTER_PORT="1")  # fmt: skip
     assert job.end() == 5 and time.monotonic() - began < 20
     assert "could not reach rank 0 within 1 s on port 1" in job.text and "Traceback" not in job.text
@@ -183,17 +184,17 @@ def test_a_rank_that_dies(start: Start, mpirun: list[str], tmp_path: Path) -> No
     assert "Traceback" not in job.text
 
 
-def test_ctrl_c_keeps_what_was_measured(start: Start, tmp_path: Path) -> None:
+def test_ctrl_c_keeps_what_was_measured(fork: Start, tmp_path: Path) -> None:
     path = tmp_path / "d.json"
-    job = endless(start, [], path, "--processes", "2")
+    job = endless(fork, [], path, "--processes", "2")
     os.kill(job.process.pid, signal.SIGINT)
     assert job.end() == 130 and "interrupted" in job.text and "Traceback" not in job.text
     document = wirespeed.load(path)
     assert document.testcases[0].status is Status.PASSED and document.interrupted == "Ctrl-C"
 
 
-def test_a_stopped_rank_ends_with_the_killed_process_that_started_it(start: Start, tmp_path: Path) -> None:
-    job = endless(start, [], tmp_path / "d.json", "--processes", "2")
+def test_a_stopped_rank_ends_with_the_killed_process_that_started_it(fork: Start, tmp_path: Path) -> None:
+    job = endless(fork, [], tmp_path / "d.json", "--processes", "2")
     children = Path(f"/proc/{job.process.pid}/task").glob("*/children")
     (rank,) = (int(pid) for each in children for pid in each.read_text().split() if is_rank(pid))
     os.kill(rank, signal.SIGSTOP)

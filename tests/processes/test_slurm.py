@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.warm import Host
+
 SCRIPT = Path(__file__).parents[2] / "integrations" / "slurm" / "wirespeed.sh"
 CHECK = "check --no-save --allow-simulated --machine simulated:hgx-h200-2"
 DOCTOR = "doctor --no-measure --machine simulated:hgx-h200-2"
@@ -108,7 +110,7 @@ def drained(state: str) -> bool:
 
 
 @pytest.fixture
-def cluster(hosts: Callable[[int], list[str]], tmp_path: Path) -> Iterator[Cluster]:
+def cluster(hosts: Callable[[int], Host], tmp_path: Path) -> Iterator[Cluster]:
     if not all(map(shutil.which, ("slurmctld", "slurmd", "srun", "scontrol"))):
         pytest.skip("Slurm is not installed")
     folder = tmp_path / "slurm"
@@ -121,14 +123,14 @@ def cluster(hosts: Callable[[int], list[str]], tmp_path: Path) -> Iterator[Clust
     copy = folder / SCRIPT.name
     copy.write_text(text.replace("/etc/default/wirespeed", str(folder / "default")))
     copy.chmod(0o755)
-    made = Cluster(folder, hosts(0))
+    made = Cluster(folder, hosts(0).inside)
     made.settings()
     daemons = []
     try:
         for host, command in ((0, ["slurmctld", "-D", "-i"]), (1, ["slurmd", "-D", "-N", "node1"])):
             daemons.append(
                 subprocess.Popen(
-                    [*hosts(host), *command, "-f", str(folder / "slurm.conf")], start_new_session=True,
+                    [*hosts(host).inside, *command, "-f", str(folder / "slurm.conf")], start_new_session=True,
                     stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 )
             )  # fmt: skip

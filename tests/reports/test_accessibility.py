@@ -20,7 +20,7 @@ from wirespeed.judging.judged import Judged
 from wirespeed.reports.html.comparison import sides_page
 from wirespeed.reports.html.measurements import notebook_html
 from wirespeed.reports.html.page import page
-from wirespeed.results.compare import Unreadable
+from wirespeed.results.read_many import Unreadable
 
 from .states import command, run
 

@@ -83,52 +83,56 @@ def with_state(document: Document) -> Document:
     return msgspec.convert(plain, Document)
 
 
-@pytest.fixture(scope="module", params=STRINGS)
-def document(request: pytest.FixtureRequest, whole: Document) -> Document:
-    return spoiled(with_state(whole), STRINGS[request.param])
+@pytest.fixture(scope="module")
+def documents(whole: Document) -> dict[str, Document]:
+    """A Document of each string."""
+    return {kind: spoiled(with_state(whole), text) for kind, text in STRINGS.items()}
 
 
 @pytest.mark.parametrize("format", sorted(set(formats()) - {"html"}))
-def test_text_forms(document, format):
-    text = wirespeed.render(document, format)
-    if format == "csv":
-        assert len(list(csv.DictReader(io.StringIO(text)))) > 10
-    elif format.endswith("json"):
-        json.loads(text)
-    else:
-        assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
-    if format == "junit":
-        ET.fromstring(text)
-    if format == "prometheus":
-        assert list(text_string_to_metric_families(text))
-    if format == "markdown":
-        assert "<script" not in text and "<img" not in text and "\n# heading" not in text
+def test_text_forms(documents, format):
+    for kind, document in documents.items():
+        text = wirespeed.render(document, format)
+        if format == "csv":
+            assert len(list(csv.DictReader(io.StringIO(text)))) > 10, kind
+        elif format.endswith("json"):
+            json.loads(text)
+        else:
+            unsafe = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+            assert not re.search(unsafe, text), kind
+        if format == "junit":
+            ET.fromstring(text)
+        if format == "prometheus":
+            assert list(text_string_to_metric_families(text)), kind
+        if format == "markdown":
+            assert "<script" not in text and "<img" not in text and "\n# heading" not in text, kind
 
 
 @pytest.mark.parametrize("format", ["table", "plot"])
-def test_terminals_get_no_escape_sequence_but_ours(document, format):
-    text = wirespeed.render(document, format, Style(color=True))
-    assert not re.search(r"\x1b(?!\[[0-9;]*m)", text)
-    assert "\x9b" not in text and "\x07" not in text
+def test_terminals_get_no_escape_sequence_but_ours(documents, format):
+    for kind, document in documents.items():
+        text = wirespeed.render(document, format, Style(color=True))
+        assert not re.search(r"\x1b(?!\[[0-9;]*m)", text), kind
+        assert "\x9b" not in text and "\x07" not in text, kind
 
 
-def test_checks_and_comparisons_too(document):
+def test_checks_and_comparisons_too(documents):
     from wirespeed.reports.comparisons import text as comparison_text
     from wirespeed.screens.check import render as check_text
     from wirespeed.screens.descriptions import render_machine as machine_text
 
-    texts = [
-        check_text(Judged(document), Style(verbose=True)),
-        comparison_text(wirespeed.compare(document, document), Style(verbose=True)),
-        machine_text(document.machine, Style()),
-    ]
-    assert not any("\x1b" in text or "\u202e" in text for text in texts)
+    for kind, document in documents.items():
+        texts = [
+            check_text(Judged(document), Style(verbose=True)),
+            comparison_text(wirespeed.compare(document, document), Style(verbose=True)),
+            machine_text(document.machine, Style()),
+        ]
+        assert not any("\x1b" in text or "\u202e" in text for text in texts), kind
 
 
 @pytest.mark.parametrize("kind", STRINGS)
-def test_the_page_is_inert_and_keeps_its_shape(kind, whole, browser):
-    document = spoiled(with_state(whole), STRINGS[kind])
-    html = page([document, with_state(whole)])
+def test_the_page_is_inert_and_keeps_its_shape(kind, documents, whole, browser):
+    html = page([documents[kind], with_state(whole)])
     for width in (390, 1280) if kind in ("long", "words") else (390,):
         opened = browser.open(html, width)
         opened.page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")

@@ -30,14 +30,15 @@ from wirespeed.hardware.topology import Machine
 from wirespeed.judging import diagnosis as diagnosing
 from wirespeed.judging import judge as judging
 from wirespeed.judging import overview as summing
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.gates import load as load_gates
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports.html.measurements import notebook_html
 from wirespeed.reports.records import CheckedRun
-from wirespeed.results import cells as overrides
+from wirespeed.results import overrides
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
 

@@ -18,6 +18,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.features.fleet import screen as many_runs
 from wirespeed.features.fleet.analysis import node_summary
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
@@ -224,14 +225,14 @@ def test_overrides_that_cannot_be_are_refused(
 
 
 def test_an_override_accepts_no_more_than_it_says() -> None:
-    from wirespeed.results.cells import Override
+    from wirespeed.results.overrides import Override
 
     document = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=0.5")
     for accept, verdict in ((0.6, Verdict.PASS), (0.9, Verdict.FAIL), (None, Verdict.PASS)):
         override = Override("x8", link="numa0-gpu1", accept=accept)
-        assert judge(document, [override]).verdict is verdict
+        assert judge(document, Criteria((override,))).verdict is verdict
     fast = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=3")
-    assert judge(fast, [Override("x8", link="numa0-gpu1", accept=0.1)]).verdict is Verdict.FAIL
+    assert judge(fast, Criteria((Override("x8", link="numa0-gpu1", accept=0.1),))).verdict is Verdict.FAIL
 
 
 def test_waiting_for_an_idle_machine(capsys: pytest.CaptureFixture[str]) -> None:

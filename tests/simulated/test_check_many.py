@@ -21,11 +21,12 @@ from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError
 from wirespeed.features.fleet import screen as many_runs
 from wirespeed.features.fleet.analysis import FleetFigure, FleetNode
-from wirespeed.judging.judged import Criteria, Judged, MaxAge, unjudged
+from wirespeed.judging.criteria import Criteria, MaxAge
+from wirespeed.judging.judged import Judged, unjudged
 from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
-from wirespeed.results import compare as many_files
-from wirespeed.results.compare import Unreadable
+from wirespeed.results import read_many as many_files
+from wirespeed.results.read_many import Unreadable
 from wirespeed.results.store import files_in, left_out, save
 from wirespeed.screens import check_formats
 from wirespeed.units import format_age, parse_age

@@ -26,6 +26,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import UNFINISHED
 from wirespeed.driver import session, worker
 from wirespeed.features.nccl_tests import command as nccl_tests
+from wirespeed.features.nccl_tests import not_possible
 from wirespeed.features.nccl_tests import options as nccl_tests_options
 from wirespeed.features.nccl_tests.text import PrintedLines
 from wirespeed.features.nccl_tests.view import View
@@ -238,7 +239,7 @@ def test_a_process_in_place_of_a_gpu_takes_the_next_one(
     ranks = options.threads * options.gpus
     per_process = ranks if "here" in given else 1
     operation = nccl_tests_options.chosen(options)
-    wanted = nccl_tests_options.Asked(options, operation, "nccl", per_process, (8,), None)
+    wanted = not_possible.Asked(options, operation, "nccl", per_process, (8,), None)
     world: Any = SimpleNamespace(local_rank=local)
     nccl_tests._maker(wanted, None)(world, world)
     assert made == [expected]

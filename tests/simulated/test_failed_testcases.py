@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -38,18 +39,17 @@ def run(capsys: pytest.CaptureFixture[str], name: str, machine: str, *arguments:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("fault", ["corrupt", "error"])
 @pytest.mark.parametrize(
     ("place", "version"),
     [*(("gpus", version) for version in DIALECTS), *(("ranks", version) for version in VERSIONS)],
 )
 def test_no_result_of_a_testcase_that_failed(
-    place: str, version: str, fault: str, capsys: pytest.CaptureFixture[str]
+    place: str, version: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    machine, names = CASES[place]
-    machine = machine.format(fault)
+    template, names = CASES[place]
     of_perf = [] if version in ("0.4", "0.5", "0.6") else ["--perfFormatter"]
-    for arguments in ([], ["-v", "--displayUR"], of_perf):
+    for fault, arguments in product(("corrupt", "error"), ([], ["-v", "--displayUR"], of_perf)):
+        machine = template.format(fault)
         text = run(capsys, version, machine, "-t", *names, *arguments)
         first, second, good = re.split(r"^Running \w+\.\n", text, flags=re.M)[1:]
         for name, part in ((names[0], first), (names[1], second)):
@@ -59,23 +59,22 @@ def test_no_result_of_a_testcase_that_failed(
         assert not SUCCESS.search(text)
 
 
-@pytest.mark.parametrize("fault", ["corrupt", "error"])
 @pytest.mark.parametrize(
     ("place", "version"),
     [*(("gpus", version) for version in DIALECTS), *(("ranks", version) for version in VERSIONS)],
 )
-def test_json_of_a_testcase_that_failed(
-    place: str, version: str, fault: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_json_of_a_testcase_that_failed(place: str, version: str, capsys: pytest.CaptureFixture[str]) -> None:
     machine, names = CASES[place]
-    text = run(capsys, version, machine.format(fault), "-j", "-v", "--displayUR", "-t", *names)
-    (content,) = json.loads(text).values()
-    failed = [entry for entry in content["testcases"] if entry["status"] != "Passed"]
-    assert [sorted(entry) for entry in failed] == [["error", "name", "status"]] * 2
-    assert [(entry["name"], entry["status"]) for entry in failed] == [(name, "Error") for name in names[:2]]
-    assert content["error"] == "; ".join(f"{entry['name']}: {entry['error']}" for entry in failed)
-    good = [entry for entry in content["testcases"] if entry["status"] == "Passed"]
-    assert [entry["name"] for entry in good] == [names[2]] and good[0]["sum"] > 0
+    for fault in ("corrupt", "error"):
+        text = run(capsys, version, machine.format(fault), "-j", "-v", "--displayUR", "-t", *names)
+        (content,) = json.loads(text).values()
+        failed = [entry for entry in content["testcases"] if entry["status"] != "Passed"]
+        assert [sorted(entry) for entry in failed] == [["error", "name", "status"]] * 2
+        errors = [(entry["name"], entry["status"]) for entry in failed]
+        assert errors == [(name, "Error") for name in names[:2]]
+        assert content["error"] == "; ".join(f"{entry['name']}: {entry['error']}" for entry in failed)
+        good = [entry for entry in content["testcases"] if entry["status"] == "Passed"]
+        assert [entry["name"] for entry in good] == [names[2]] and good[0]["sum"] > 0
 
 
 @pytest.mark.parametrize("place", CASES)

@@ -12,7 +12,6 @@ from pathlib import Path
 import numba
 import pytest
 
-from wirespeed.backends import native
 from wirespeed.backends.host import kernels
 from wirespeed.backends.host.compiled import compiled
 from wirespeed.files import cache_folder, refusal
@@ -34,8 +33,7 @@ def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.skipif("NUMBA_CACHE_DIR" in os.environ, reason="another folder was chosen")
 def test_kernels_are_kept_there() -> None:
-    for function in (kernels.arrive, native._run, native._timed):
-        assert Path(function.stats.cache_path).is_relative_to(cache_folder() / "numba")
+    assert Path(kernels.arrive.stats.cache_path).is_relative_to(cache_folder() / "numba")
 
 
 def test_no_other_package_is_affected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -130,7 +128,7 @@ def test_why_nothing_is_kept_is_in_the_document(monkeypatch: pytest.MonkeyPatch,
     )
 
 
-@pytest.mark.parametrize("home", [None, "", ".", "/nonexistent", "/proc/self/mem/x"])
+@pytest.mark.parametrize("home", [None, "", ".", "/proc/nonexistent", "/proc/self/mem/x"])
 def test_homes_that_cannot_be_used(home: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown() -> Path:
         raise RuntimeError("Could not determine home directory.")
@@ -141,8 +139,6 @@ def test_homes_that_cannot_be_used(home: str | None, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HOME", home or "")
     if home is None:
         monkeypatch.delenv("HOME")
-    if home == "/nonexistent" and os.access("/", os.W_OK):
-        pytest.skip("it could be created")
     with pytest.raises(OSError):
         cache_folder()
     assert refusal() == ""

@@ -17,8 +17,9 @@ from wirespeed.document import Document
 from wirespeed.hardware.devices import Gpu
 from wirespeed.hardware.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Machine, Rank
-from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.causes.record import Weight
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
@@ -448,7 +449,7 @@ def test_another_process_explains_the_links_that_it_uses(run: str, gpu: str) -> 
     It slows only some links of a GPU. The width of the PCIe links was read during copies, and is not reduced.
     """
     document = wirespeed.load(RECORDED / f"two-h100-{run}.json")
-    check = judge(document, ignore_busy=True)
+    check = judge(document, Criteria(ignore_busy=True))
     finding = diagnose(document, check).findings[0]
     assert (finding.cause.name, finding.place) == ("busy-gpu", gpu) and finding.cells
     if run == "busy-nvlink":

@@ -250,7 +250,7 @@ def test_homes_without_an_entry_have_no_settings(folder: Path, monkeypatch: pyte
 
     monkeypatch.setattr(Path, "home", unknown)
     write(folder, "project/a/b", "[run]\nseed = 2\n")
-    for variables in ({}, {"HOME": "."}, {"XDG_CONFIG_HOME": "."}, {"HOME": "/nonexistent"}):
+    for variables in ({}, {"HOME": "."}, {"XDG_CONFIG_HOME": "."}, {"HOME": "/proc/nonexistent"}):
         assert [one.is_project for one in settings(variables)] == [True]
 
 
@@ -313,7 +313,7 @@ def test_files_are_completed_wherever_they_are(tmp_path: Path) -> None:
     (tmp_path / "a1.json").touch()
     found = machine_names(f"{tmp_path}/a[")
     assert {one for one in found if one.startswith("/")} == {f"{tmp_path}/a[1].json", f"{tmp_path}/a[1]/"}
-    assert not any(one.startswith("/") for one in machine_names("/nonexistent/"))
+    assert not any(one.startswith("/") for one in machine_names(f"{tmp_path}/none/"))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -46,11 +46,11 @@ def test_the_page_of_testcases_is_the_table(request: pytest.FixtureRequest) -> N
     assert path.read_text() == table_of_testcases(), "run `pytest --update-golden`"
 
 
-@pytest.mark.parametrize("path", [*ROOT.glob("*.md"), *DOCS], ids=lambda p: p.name)
-def test_links_lead_somewhere(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
-        if "://" not in target:
-            assert (path.parent / target).exists(), target
+def test_links_lead_somewhere() -> None:
+    for path in [*ROOT.glob("*.md"), *DOCS]:
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text()):
+            if "://" not in target:
+                assert (path.parent / target).exists(), f"{path.name}: {target}"
 
 
 def test_python_examples_run() -> None:

@@ -202,11 +202,11 @@ def test_no_cell_of_a_table_is_cut(name: str, width: int) -> None:
     """Cells may be folded in tables of many columns, but every character is there."""
     page = topic(name)
     assert page is not None
+    shown = render_topic(page, Style(width))
     for row in re.findall(r"^\|(?!-)(.+)\|$", page.text, re.MULTILINE):
         columns = row.count("|") + 1
         if columns > 3:
             continue
-        shown = render_topic(page, Style(width))
         for option in re.findall(r"(?<=`)--[a-z-]+", row):
             assert option in shown, option
 

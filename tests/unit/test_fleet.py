@@ -117,7 +117,7 @@ def test_the_worst_nodes_come_first() -> None:
 
 def test_nodes_with_links_down_are_said_to_have_some() -> None:
     from wirespeed.features.fleet.page import _named
-    from wirespeed.results.cells import NVLINKS, attributes
+    from wirespeed.results.settings import NVLINKS, attributes
 
     document = wirespeed.run(["0"], machine="simulated:dgx-a100-8+nvlinks=6@gpu3", samples=3, copies=1)
     assert attributes(document)[NVLINKS] == "some links down (6 to 12 active)"

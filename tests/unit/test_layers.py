@@ -138,8 +138,7 @@ NEEDED = {
 #: Parts that import features until the table has what they ask for.
 STILL = {
     "cli.check", "cli.common", "cli.compare", "cli.doctor", "cli.report", "cli.run",
-    "judging.cells_seen", "judging.judge", "judging.omissions", "judging.overview",
-    "reports.comparisons", "reports.html", "reports.html.comparison", "reports.html.measurements",
+    "reports.html", "reports.html.measurements",
     "reports.html.page", "reports.html.tables", "reports.junit", "reports.markdown", "reports.prometheus",
     "reports.records", "reports.table", "screens.check", "screens.descriptions",
     "screens.doctor",

@@ -18,9 +18,9 @@ from wirespeed.backends.tree import Tree
 from wirespeed.features.qualify.limits import below_limits, fastest, of_rdma, of_tcp
 from wirespeed.hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Rank
-from wirespeed.judging.cause import Sign, Weight
-from wirespeed.judging.cause import port_of as shared_port
 from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.causes.evidence_nic import port_of as shared_port
+from wirespeed.judging.causes.record import Sign, Weight
 from wirespeed.judging.cells_seen import slow_keys
 from wirespeed.judging.diagnosis import _slow
 from wirespeed.judging.judged import Judged

@@ -61,7 +61,6 @@ TEXTS: dict[str, tuple[str, object]] = {
     "seed": ("3", 3),
     "share": ("ipc", "ipc"),
 }
-options = pytest.mark.parametrize(("field", "about"), DECLARED.values(), ids=DECLARED)
 
 
 def parsed(*arguments: str) -> RunOptions:
@@ -71,15 +70,12 @@ def parsed(*arguments: str) -> RunOptions:
     return run_options(parser.parse_args(arguments))
 
 
-@options
-def test_the_command_line_has_it(field: Field[Any], about: Option) -> None:
+def of_a_command_line(field: Field[Any], about: Option) -> None:
     flag = f"--{field.name.replace('_', '-')}"
     if about.group == PYTHON:
         with pytest.raises(SystemExit):
             parsed(flag)
-        return
-    assert parsed() == RunOptions()
-    if about.parse is None:
+    elif about.parse is None:
         switch = [f"--no-{flag[2:]}" if field.default else flag]
         assert getattr(parsed(*switch), field.name) is not field.default
     else:
@@ -87,8 +83,7 @@ def test_the_command_line_has_it(field: Field[Any], about: Option) -> None:
         assert getattr(parsed(flag, text), field.name) == value
 
 
-@options
-def test_python_has_it_as_a_keyword_with_a_description(field: Field[Any], about: Option) -> None:
+def of_a_call(field: Field[Any], about: Option) -> None:
     assert inspect.signature(wirespeed.run).parameters[field.name].default is field.default
     for documented in (wirespeed.run, RunOptions):
         text = " ".join((inspect.getdoc(documented) or "").split())
@@ -99,14 +94,23 @@ def test_python_has_it_as_a_keyword_with_a_description(field: Field[Any], about:
     assert getattr(RunOptions(**{field.name: value}), field.name) == value
 
 
-@options
-def test_ranks_agree_on_it(field: Field[Any], about: Option) -> None:
-    assert (
-        (field.name in agreed(RunOptions())) == about.agreed == (field.name not in ("devices", "host_memory"))
-    )
+def of_ranks(field: Field[Any], about: Option) -> None:
+    of_all = field.name not in ("devices", "host_memory")
+    assert (field.name in agreed(RunOptions())) == about.agreed == of_all
     if about.agreed:
         value = TEXTS.get(field.name, (not field.default,))[0]
         assert agreed(RunOptions(**{field.name: value})) != agreed(RunOptions())
+
+
+@pytest.mark.parametrize(("field", "about"), DECLARED.values(), ids=DECLARED)
+def test_an_option_is_one_of_commands_and_calls_and_of_all_ranks(field: Field[Any], about: Option) -> None:
+    of_a_command_line(field, about)
+    of_a_call(field, about)
+    of_ranks(field, about)
+
+
+def test_without_options_all_have_their_defaults() -> None:
+    assert parsed() == RunOptions()
 
 
 def test_the_document_contains_them() -> None:
@@ -216,17 +220,25 @@ def test_choices_have_one_source() -> None:
             with pytest.raises(UsageError, match=f"{wrong}.*; choose one of {', '.join(about.choices)}"):
                 RunOptions(**{name: wrong})
     package = Path(wirespeed.__file__).parent
-    names = [one.stem for one in (package / "reports").iterdir() if one.stem != "__init__"]
-    modules = {name: import_module(f"wirespeed.reports.{name}") for name in names if name[0].isalpha()}
-    made = {name.replace("_", "-") for name, module in modules.items() if hasattr(module, "render")}
-    made |= {
-        name.removeprefix("render_").replace("_", "-")
-        for module in modules.values()
-        for name in vars(module)
-        if name.startswith("render_")
+    files = [*(package / "reports").rglob("*.py"), *(package / "features").rglob("*.py")]
+    names = [".".join(one.relative_to(package.parent).with_suffix("").parts) for one in files]
+    modules = {
+        name.removesuffix(".__init__"): import_module(name.removesuffix(".__init__")) for name in names
     }
-    assert {row.name for row in FORMATS} == made
-    several = {name for name, module in modules.items() if {"part", "joined"} <= vars(module).keys()}
+    renders = {
+        f"{name}{end}"
+        for name, module in modules.items()
+        for own in vars(module)
+        if (own == "render" or own.startswith("render_")) and getattr(module, own).__module__ == name
+        if name != "wirespeed.reports" and not name.endswith(".screen")
+        for end in ["" if own == "render" else f":{own}"]
+    }
+    assert {row.module or f"wirespeed.reports.{row.name.replace('-', '_')}" for row in FORMATS} == renders
+    several = {
+        name.rpartition(".")[2]
+        for name, module in modules.items()
+        if {"part", "joined", "render"} <= vars(module).keys()
+    }
     assert {row.name for row in FORMATS if row.checked} == several
     assert sorted(get_args(GateSetName)) == sorted(
         one.stem for one in (package / "data/gates").glob("*.toml")

@@ -11,7 +11,8 @@ from msgspec.structs import replace as with_fields
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
-from wirespeed.features.p2p.causes import find_peers, problems
+from wirespeed.features.p2p.causes import find_peers
+from wirespeed.features.p2p.judging import problems
 from wirespeed.hardware.facts import ON, Fact, Known
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import WrongData

@@ -22,8 +22,9 @@ from wirespeed.backends.tree import Tree
 from wirespeed.document import Document
 from wirespeed.hardware.facts import COUNTED, Fact, Facts, Known
 from wirespeed.hardware.topology import Link, LinkKind, Machine
-from wirespeed.judging.cause import Weight, facts_of
 from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.causes.record import Weight
+from wirespeed.judging.causes.run_facts import facts_of
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.reports.findings import explanations

@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..judging.criteria import Criteria
 from ..judging.gates import GateSet, load, unsuitable
-from ..judging.judged import Criteria, Judged
+from ..judging.judged import Judged
 from ..options import JOB, MEASURING
 from ..screens import check_format, check_formats
 from ..units import parse_age, parse_duration, parse_nics
@@ -139,7 +140,7 @@ def _measure(
     """Validate the options, wait for an idle machine, and measure."""
     from ..api import wait_idle
     from ..backends import describe
-    from ..results.cells import check_links
+    from ..results.overrides import check_links
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)
@@ -244,7 +245,7 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
         UsageError: If a run is simulated and this is not allowed, or a set of gates fits none of the
             machines.
     """
-    from ..results.compare import read_many
+    from ..results.read_many import read_many
 
     shown = replace(common.style(options), checked=True)
     read = read_many(

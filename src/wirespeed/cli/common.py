@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from ..driver.run_plan import PlannedTestcase
     from ..features.transfers.toml_file import Program
     from ..hardware.topology import Machine
-    from ..judging.judged import Criteria, Judged
+    from ..judging.criteria import Criteria
+    from ..judging.judged import Judged
     from ..judging.verdict import Verdict
     from ..options import RunOptions
     from ..reports import Style
-    from ..results.baseline import Inventory
-    from ..results.compare import Unreadable
+    from ..results.inventory import Inventory
     from ..results.output import Output
+    from ..results.read_many import Unreadable
     from ..testcases.table import Testcase
     from ..units import Nics
     from ..worlds.base import World
@@ -55,9 +56,8 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
-    from ..judging.judged import Criteria, MaxAge
-    from ..results import baseline
-    from ..results import cells as overrides
+    from ..judging.criteria import Criteria, MaxAge
+    from ..results import baseline, overrides
 
     oldest = getattr(options, "max_age", None)
     if "tolerance" in options.given and not options.baseline:
@@ -73,7 +73,7 @@ def criteria(options: argparse.Namespace) -> Criteria:
 
 def expected(options: argparse.Namespace) -> Inventory | None:
     """What each host should have; None if nothing is expected."""
-    from ..results.baseline import strictest
+    from ..results.inventory import strictest
 
     return strictest(options.expect) if options.expect else None
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
-from ..judging.judged import Adaptive, Criteria, Judged
+from ..judging.criteria import Criteria
+from ..judging.judged import Adaptive, Judged
 from ..judging.verdict import Verdict
 from ..options import MEASURING
 from ..terminal import one_line
@@ -79,7 +80,7 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _of_files(files: Sequence[str], options: Namespace) -> int:
     """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
-    from ..results.compare import Unreadable
+    from ..results.read_many import Unreadable
 
     answers, unreadable, load = list[int](), list[Unreadable](), common.loading(options)
     for file in files:

@@ -217,7 +217,7 @@ class TakesOptions(argparse._ActionsContainer):
 
     def add_expect(self) -> None:
         """Add ``--expect``."""
-        from ..results.baseline import parse_inventory
+        from ..results.inventory import parse_inventory
 
         self.add(
             "--expect KEY=VALUE,...",

@@ -5,7 +5,7 @@ of the core. Other packages add theirs as entry points of the group ``wirespeed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
@@ -57,6 +57,12 @@ class Feature:
         testcases: Tuples of testcases, in the order in which they run.
         backend: Whether its package has the functions of a backend (`backends.backend_modules`).
         formats: Formats of reports.
+        judging: A module that may have these functions. ``alike(testcase, table)`` returns what the table
+            with a key has in common with those of other paths, None for testcases of others;
+            ``planned(result, case, options)`` the testcase and options that repeat the plan of its results;
+            ``judgement(judgement, document)`` the judgement on a value, changed by what the feature records;
+            ``problems(document, wrong)`` what is wrong besides values; ``advice(document, wrong)`` what to do
+            about wrong data, None if it knows nothing of it.
         package: The package relative to which names are.
     """
 
@@ -66,6 +72,7 @@ class Feature:
     testcases: tuple[str, ...] = ()
     backend: bool = False
     formats: tuple[Named, ...] = ()
+    judging: str = ""
     package: str = ""
 
     def path(self, name: str = "") -> str:
@@ -95,13 +102,14 @@ FEATURES = (
     Feature(
         "blocks",
         testcases=("testcases:TESTCASES",),
+        judging="judging",
         formats=(
             Named("blocks", "text", "terminal"),
             Named("blocks-json", "text:render_blocks_json", "json"),
         ),
     ),
     Feature("storage", testcases=("testcases:TESTCASES",), backend=True),
-    Feature("p2p"),
+    Feature("p2p", judging="judging"),
     Feature("history"),
     Feature("fleet"),
     Feature("imports"),
@@ -127,7 +135,7 @@ FEATURES = (
         formats=(
             Named("nccl-tests", "text", short=True),
             Named("nccl-tests-json", "json", "json"),
-            Named("iterations", "json:render_iterations", short=True),
+            Named("iterations", "iterations:render_iterations", short=True),
         ),
     ),
     Feature("bandwidth"),
@@ -140,6 +148,12 @@ def features() -> tuple[Feature, ...]:
     from ..hardware.devices import registered
 
     return (*FEATURES, *(point.load() for point in registered(GROUP)))
+
+
+@cache
+def functions(field: str, name: str) -> tuple[Callable[..., Any], ...]:
+    """The functions with a name of the modules that features name in a field."""
+    return tuple(getattr(module, name) for module in offered(field) if hasattr(module, name))
 
 
 def offered(field: str) -> Iterator[Any]:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from ..data import efficiencies
 from ..document import Document
 from ..errors import MachineError, WirespeedError
-from ..features.blocks.testcases import of_key
+from ..features import functions
 from ..hardware.effects import EFFECTS, Effect
 from ..hardware.limits import Allowance, allowances, capped, demands, predicted, ring
 from ..hardware.network import Demand, Network, fair_shares
@@ -22,8 +22,9 @@ from ..measurement import Measurement
 from ..options import TIERS, Tier
 from ..results.cells import Key, Placed, placed
 from ..testcases.table import Plan, Testcase
-from .cause import Cause, Weight, facts_of, heaviest, speaking
 from .causes import CAUSES
+from .causes.record import Cause, Weight, heaviest, speaking
+from .causes.run_facts import facts_of
 from .omissions import not_run, plan_options, planned
 from .verdict import Judgement, Verdict
 
@@ -69,8 +70,9 @@ class ComparableCells:
         if bound not in self._bounds:
             self._bounds[bound] = f"{cell.limit:.3g} {normal:.3g}"
         size = key.column if result.collective else ""  # the rate of a collective grows with it
-        if (lists := of_key(key.testcase, key.table)) is not None:  # the same list on another path
-            same = replace(lists, path="").key
+        for alike in functions("judging", "alike"):
+            if (same := alike(key.testcase, key.table)) is None:
+                continue
             return key.testcase, same, key.row, key.column, self._kinds[used], self._bounds[bound]
         return key.testcase, key.table, size, self._kinds[used], self._bounds[bound]
 

@@ -19,8 +19,9 @@ from ..results.cells import Key, placed
 from ..terminal import Tabular, brief
 from ..testcases.table import Testcase
 from ..units import GB, many
-from .cause import Cause, Sign, Weight, facts_of
 from .causes import CAUSES
+from .causes.record import Cause, Sign, Weight
+from .causes.run_facts import facts_of
 from .cells_seen import distinguishing, slow_keys
 from .judge import Check, judge
 from .localise import WrongData

@@ -23,8 +23,8 @@ from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..results.cells import Key
 from ..statistics import grouped
-from .cause import Cause, Sign, Weight, devices_at, heaviest, speaking
 from .causes import CAUSES
+from .causes.record import Cause, Sign, Weight, devices_at, heaviest, speaking
 from .cells_seen import SLOWEST, Hypothesis, Predictions, Routes, Seen, seen_cells, slow_keys, typical_rates
 from .verdict import Judgement
 

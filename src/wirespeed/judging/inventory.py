@@ -16,11 +16,11 @@ from ..hardware.facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
 from ..hardware.network import MachineVertices, Network
 from ..hardware.topology import LinkKind, Machine
 from ..peer_access import worded
-from ..results.baseline import Inventory, InventoryPart, Possession, possessions
+from ..results.inventory import Inventory, InventoryPart, Possession, possessions
 from ..statistics import grouped
 from ..tables import GENERATION, IDLE, P_STATE, RETRAINED, THROTTLED
 from ..units import many, some
-from .cause import facts_of
+from .causes.run_facts import facts_of
 from .other_ways import odd_devices
 from .verdict import Advice, Verdict
 

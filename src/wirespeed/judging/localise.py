@@ -18,11 +18,13 @@ from ..errors import MachineError, UsageError
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices, Network
 from ..hardware.topology import Link, LinkKind, Machine
-from ..results.cells import Override, Placed
+from ..results.cells import Placed
+from ..results.overrides import Override
 from ..statistics import grouped
 from ..units import many, some
-from .cause import Weight, facts_of
 from .causes import CAUSES
+from .causes.record import Weight
+from .causes.run_facts import facts_of
 from .cells_seen import normal_of, quantile
 from .verdict import Culprit, Judgement, Suspect, Suspects, Verdict
 

@@ -24,8 +24,7 @@ from ..collectives.operations import OPERATIONS, Setting
 from ..data import efficiencies
 from ..document import REQUESTED, Document, Status, TestcaseResult
 from ..errors import UsageError, WirespeedError
-from ..features.blocks.testcases import TESTCASES as BLOCK_LISTS
-from ..features.blocks.testcases import of_key
+from ..features import functions
 from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, by_transport
 from ..hardware.network import Network
 from ..hardware.topology import LinkKind, Machine
@@ -94,26 +93,17 @@ def planned(document: Document) -> Plans:
             continue
         with suppress(WirespeedError):  # the recorded machine is no longer a valid description
             sized = _sized(machine, result, case, options) if document.imported else options
-            cases.append(_of_lists(result, case, sized))
+            cases.append(_of_feature(result, case, sized))
     # The plan does not depend on most of what differs between nodes of one model.
     gpus = tuple(dataclasses.replace(gpu, uuid="") for gpu in machine.gpus)
     alike = dataclasses.replace(machine, host="", kernel="", driver="", gpus=gpus, faults=(), notes=())
     return _planned(alike, tuple(dict.fromkeys(cases)))
 
 
-def _of_lists(result: TestcaseResult, case: Testcase, options: PlanOptions) -> tuple[Testcase, PlanOptions]:
-    """Return a testcase of block lists with the sizes and numbers of its tables; others as they are."""
-    axes = result.tables[0]
-    sizes, counts = axes.rows.values, axes.columns.values
-    if not (case in BLOCK_LISTS and sizes and counts and case.swept):
-        return case, options
-    lists = [found for table in result.tables if (found := of_key(result.name, table.key)) is not None]
-    options = dataclasses.replace(
-        options, block_counts=tuple(map(round, counts)),
-        block_layout=next((found.layout for found in lists), options.block_layout),
-        while_computing=any(found.computing for found in lists),
-    )  # fmt: skip
-    return dataclasses.replace(case, pattern=case.swept(tuple(map(round, sizes)))), options
+def _of_feature(result: TestcaseResult, case: Testcase, options: PlanOptions) -> tuple[Testcase, PlanOptions]:
+    """A testcase of a feature with the sizes of its tables; others as they are."""
+    found = (repeated(result, case, options) for repeated in functions("judging", "planned"))
+    return next((plan for plan in found if plan is not None), (case, options))
 
 
 @lru_cache(maxsize=2)

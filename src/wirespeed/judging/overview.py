@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ..document import Document, Status
-from ..features.p2p.causes import find_peers
+from ..features import functions
 from ..hardware.topology import UNKNOWN_GPU, LinkKind
 from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import many
 from . import verdict as advised
-from .cause import Weight
+from .causes.record import Weight
 from .diagnosis import Diagnosis, Finding, corrupting, diagnose
 from .error_advice import of_error
 from .inventory import Missing
@@ -211,9 +211,10 @@ class _Summary:
             names = " or ".join(cause.name for cause in causes)
             do = f"do not use {part}; rule out {names}, then verify again: {causes[0].remedy}"
             return Advice(do, "; ".join(cause.confirm for cause in causes))
-        peers = find_peers(self.document) if wrong.between_gpus else None
-        if peers and peers.bad and (peers.causes or wrong.by_pcie):
-            return replace(peers.advice, do=f"do not use {part}; {peers.advice.do}")
+        known = (advice(self.document, wrong) for advice in functions("judging", "advice"))
+        advice: Advice | None = next((one for one in known if one), None)
+        if advice is not None:
+            return replace(advice, do=f"do not use {part}; {advice.do}")
         return Advice(f"do not use {wrong.device}; replace it") if wrong.device else advised.WRONG_PATH
 
     def _no_problem(self) -> tuple[str, Advice]:

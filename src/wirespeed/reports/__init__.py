@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..judging.judge import Check
     from ..judging.judged import Judged
-    from ..results.compare import Unreadable
+    from ..results.read_many import Unreadable
     from .records import CheckedRun
 
 __all__ = [

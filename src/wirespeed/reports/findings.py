@@ -25,7 +25,8 @@ from ..judging.overview import users
 from ..judging.verdict import Culprit, Judgement, Verdict, share
 from ..measurement import Unit
 from ..peer_access import PeerVerdict
-from ..results.compare import Outcome, Unreadable
+from ..results.compare import Outcome
+from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..tables import IDLE, RETRAINED, THROTTLED, Cell
 from ..testcases.base import DEFAULT_SIZE

@@ -11,7 +11,7 @@ import msgspec
 from ..judging.judged import Judged
 from ..judging.omissions import left_out
 from ..judging.verdict import Judgement, Verdict
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..results.store import encode
 from ..version import __version__
 from .findings import verification

@@ -14,7 +14,7 @@ from ..judging.judged import Judged
 from ..judging.omissions import UNVERIFIED, is_verified
 from ..judging.verdict import Judgement, Verdict, any_of
 from ..qualification import OF_NODE, Qualification, part_name
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import visible
 from ..units import fitting, many

@@ -10,7 +10,7 @@ from ..document import Document, Status, TestcaseResult
 from ..features.qualify.text import lines
 from ..judging.judge import Check
 from ..judging.judged import Judged
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..tables import Table
 from ..terminal import one_line
 from ..units import many

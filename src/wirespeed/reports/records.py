@@ -33,7 +33,8 @@ from ..judging.verdict import any_of
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of
-from ..results.compare import Comparison, Outcome, Unreadable
+from ..results.compare import Comparison, Outcome
+from ..results.read_many import Unreadable
 from ..tables import Calls, Cell, Statistics, Table
 from ..units import many, parse_rate
 from .findings import applicable, data_word

@@ -1,6 +1,5 @@
-"""What links and the network allow for values of a log, which tells less than a measurement.
-
-Importers give values these limits, and judging gives them again when a saved run is of another version.
+"""What links and the network allow for values of a log, which tells less than a measurement. Importers give
+values these limits, and judging gives them again when a saved run is of another version.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from ..reports.findings import (
     verification,
 )
 from ..reports.records import CheckedRun
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import colored, columns, one_line
 from ..units import fitting, format_time, many

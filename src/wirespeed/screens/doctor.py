@@ -17,7 +17,7 @@ from rich.text import Text
 from ..document import Document, Status
 from ..features.p2p.causes import PeerFinding, PeerFindings, told
 from ..hardware.facts import Fact, Facts
-from ..judging.cause import facts_of
+from ..judging.causes.run_facts import facts_of
 from ..judging.diagnosis import Finding
 from ..judging.judged import Judged, Step
 from ..judging.omissions import measurable

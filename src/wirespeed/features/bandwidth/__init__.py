@@ -1,8 +1,6 @@
-"""One-call bandwidth measurements for the prompt, like the functions of GPUInspector.jl.
-
-Each function measures with the same Session as the command line and returns a small result that prints as a
-tree: a ``Bandwidth``, one or several, immutable. ``result.document`` is the Document of the run. Values are
-in B/s.
+"""One-call bandwidth measurements for the prompt, like the functions of GPUInspector.jl. Each measures with
+the same Session as the command line and returns a ``Bandwidth``, one value or several in B/s, which is
+immutable and prints as a tree; ``result.document`` is the Document of the run.
 """
 
 from __future__ import annotations

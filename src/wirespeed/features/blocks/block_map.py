@@ -1,7 +1,5 @@
-"""The map of a run of block lists: the best method for each block size and number of blocks.
-
-It has the points where the best method changes, a model of each method, and the rule of two methods that
-servers choose by constants.
+"""The map of a run of block lists: the best method for each block size and number of blocks, the points where
+it changes, a model of each method, and the rule of two methods that servers choose by constants.
 """
 
 from __future__ import annotations

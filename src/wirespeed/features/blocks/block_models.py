@@ -1,6 +1,5 @@
-"""Points of the map of block lists, and what is fitted to them: a model of each method, and a rule of two.
-
-The rule is that by which servers choose between a kernel and the batch call: two constants.
+"""Points of the map of block lists, and what is fitted to them: a model of each method, and the rule, with
+two constants, by which servers choose between a kernel and the batch call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Many nodes: a small summary of each run, outliers, and what separates groups of nodes. Pure.
-
-Verdicts on devices: what a judged run says about each GPU and each NUMA node.
+"""Many nodes: a small summary of each run, outliers, and what separates groups of nodes. Pure. Verdicts on
+devices: what a judged run says about each GPU and each NUMA node.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from ...judging.judged import Judged
 from ...judging.key_figures import KeyFigure
 from ...judging.overview import Overview
 from ...judging.verdict import Suspect, Verdict, any_of, worst
-from ...results.cells import Key, attributes, gpus_of, placed
+from ...results.cells import Key, placed
+from ...results.settings import attributes, gpus_of
 from ...statistics import centre, grouped, median
 from ...terminal import one_line
 

@@ -9,14 +9,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
-from ...judging.judged import Criteria, Judged
+from ...judging.criteria import Criteria
+from ...judging.judged import Judged
 from ...reports.findings import GLANCE, VERDICTS, number, shown
 from ...reports.html.charts import Element, add, drawing, fitted, markup
 from ...reports.html.comparison import letter
 from ...reports.html.headline import banner, date
 from ...reports.html.tables import rendered, source, unique_names
-from ...results.cells import NVLINKS
-from ...results.compare import ReadRuns, read_many
+from ...results.read_many import ReadRuns, read_many
+from ...results.settings import NVLINKS
 from ...results.store import load
 from ...statistics import grouped, median
 from ...units import GB, many

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...document import Document
-from ...judging.cause import Weight
+from ...judging.causes.record import Weight
 from ...judging.judged import Judged
 from ...judging.key_figures import KeyFigure
 from ...judging.path_kinds import path_kinds
@@ -25,7 +25,7 @@ from ...reports import SIMULATED, Style
 from ...reports.console import printed
 from ...reports.findings import GLANCE, SIGNS, VERDICTS, number
 from ...reports.records import ERROR, PASS, CheckedRun, counted_words
-from ...results.compare import Unreadable
+from ...results.read_many import Unreadable
 from ...statistics import grouped
 from ...units import GB, many
 from .analysis import WORDS, FleetFigure, FleetNode, labels

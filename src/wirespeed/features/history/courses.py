@@ -1,8 +1,7 @@
-"""What a series of runs did: the levels that it had, or its drift.
-
-Where the level of a series changes is found by seeded binary segmentation (S. Kovács, P. Bühlmann, H. Li and
-A. Munk, *Seeded binary segmentation*, Biometrika 110 (2023) 249): the statistic of a single change is
-computed in intervals of all lengths, which finds short changes in long series; the largest is taken first.
+"""What a series of runs did: the levels that it had, or its drift. Where the level changes is found by seeded
+binary segmentation (S. Kovács, P. Bühlmann, H. Li and A. Munk, *Seeded binary segmentation*, Biometrika 110
+(2023) 249): the statistic of a single change is computed in intervals of all lengths, which finds short
+changes in long series; the largest is taken first.
 """
 
 from __future__ import annotations

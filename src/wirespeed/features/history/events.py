@@ -1,7 +1,5 @@
-"""What changed on a machine, and since when: its values against its own past.
-
-All series of a machine are searched for changes of their level (``courses.py``). A level needs several runs,
-so the newest run is also compared with those before it.
+"""What changed on a machine, and since when: all series of its values are searched for changes of their level
+(``courses.py``). A level needs several runs, so the newest run is also compared with those before it.
 """
 
 from __future__ import annotations
@@ -10,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
 from itertools import pairwise
 from math import exp, log
 from typing import NamedTuple
@@ -24,9 +23,10 @@ from ...judging.path_kinds import PathKind, path_kind, path_kinds
 from ...judging.verdict import Verdict
 from ...measurement import Unit
 from ...results.baseline import TOLERANCE
-from ...results.cells import Difference, Key, placed
+from ...results.cells import Key, placed
+from ...results.settings import Difference
 from ...statistics import grouped, median
-from ...terminal import Tabular, brief, colored, columns, report
+from ...terminal import Tabular, brief, colored, columns
 from ...units import many
 from .courses import FEWEST_RUNS, Array, courses, last_step, threshold
 from .store import FEWEST, CellOf, Past, PastRun
@@ -140,8 +140,8 @@ class MachineHistory(Tabular):
 
     def __str__(self) -> str:
         """The screen of ``wirespeed history``."""
-        comparisons = report("comparisons")
-        return str(comparisons.history_text(self, comparisons.Style(columns(), colored())))
+        forms = import_module(f"{__package__}.text")  # which imports this module
+        return str(forms.text(self, forms.Style(columns(), colored())))
 
     @property
     def simulated(self) -> bool:

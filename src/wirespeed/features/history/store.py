@@ -1,9 +1,8 @@
-"""The history of machines: a file of SQLite with the values of all their runs.
-
-A run is one row with its values as an array; runs of the same cells share their list, and runs with the same
-versions, settings and facts share those. So a thousand runs of 400 values need some 6 MB. Values of a GPU's
-own memory belong to the GPU, which may move to another machine; all others belong to the machine, with the
-UUIDs of the GPUs in place of their names, which change with their order.
+"""The history of machines: a file of SQLite with the values of all their runs. A run is one row with its
+values as an array; runs of the same cells share their list, and runs with the same versions, settings and
+facts share those, so a thousand runs of 400 values need some 6 MB. Values of a GPU's own memory belong to the
+GPU, which may move to another machine; all others belong to the machine, with UUIDs of GPUs in place of
+names, which depend on their order.
 """
 
 from __future__ import annotations
@@ -32,7 +31,8 @@ from ...hardware.facts import Known
 from ...measurement import Unit
 from ...results.baseline import SCHEMA as BASELINE_SCHEMA
 from ...results.baseline import Baseline, Entry
-from ...results.cells import VOLATILE, Key, Placed, attributes, busy_devices, model_of, placed
+from ...results.cells import Key, Placed, busy_devices, model_of, placed
+from ...results.settings import VOLATILE, attributes
 from ...results.store import decode, encode
 from ...statistics import centre
 from ...tables import LARGEST, SMALLEST, Table, Whole

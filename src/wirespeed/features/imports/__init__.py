@@ -26,6 +26,7 @@ from .memory import MLC, STREAM
 from .messages import IMB, OSU, PERFTEST
 from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
+from .prefixes import unmarked, without_prefixes
 
 #: What is understood, for people, and how it is read.
 UNDERSTOOD = {
@@ -247,11 +248,9 @@ def _text(file: str, data: bytes) -> str:
 
 def _sections(content: str) -> list[FoundLog]:
     """Split a text into the output of different tools and jobs, and read each."""
-    lines = [
-        scan.unmarked(_COLOR.sub("", line), _KNOWN) for line in _CONTINUED.sub(" ", content).splitlines()
-    ]
+    lines = [unmarked(_COLOR.sub("", line), _KNOWN) for line in _CONTINUED.sub(" ", content).splitlines()]
     found: list[FoundLog] = []
-    for job in scan.without_prefixes(lines, _KNOWN):
+    for job in without_prefixes(lines, _KNOWN):
         cut = scan.without_cut_line(job.lines) if job.lines[-1:] and not content.endswith("\n") else ""
         logs = list(_of_job(job.lines))
         for log in logs:

@@ -1,6 +1,5 @@
-"""Commands in a log: the program of a table, its settings of NCCL, and where other programs begin.
-
-Prose names programs, too, such as the one that will run next, so that only commands and titles count.
+"""Commands in a log: the program of a table, its settings of NCCL, and where other programs begin. Prose
+names programs, too, such as the one that will run next, so that only commands and titles count.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Logs of tools that copy to, from and between GPUs: bandwidthTest and p2pBandwidthLatencyTest.
-
-Formats and units of bandwidthTest: ``Samples/1_Utilities/bandwidthTest/bandwidthTest.cu`` of NVIDIA/cuda-
-samples. ``MB/s`` of older versions are MiB/s; copies within a GPU count what is read and what is written.
+"""Logs of tools that copy to, from and between GPUs: bandwidthTest and p2pBandwidthLatencyTest. Formats and
+units of bandwidthTest: ``Samples/1_Utilities/bandwidthTest/bandwidthTest.cu`` of NVIDIA/cuda-samples.
+``MB/s`` of older versions are MiB/s; copies within a GPU count what is read and what is written.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from ...hardware.facts import Fact
 from ...measurement import Unit
 from ...units import GB, MIB, many
 from . import scan
-from .log import HOST_COPIES, FoundLog, FoundTable, Tool, curve, each, runs
+from .log import HOST_COPIES, FoundLog, FoundTable, Tool
+from .log_parts import curve, each, runs
 
 _BEGIN_BANDWIDTH = re.compile(r"\s*\[?CUDA Bandwidth Test\]")
 _DIRECTION = re.compile(

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from ...measurement import Unit
 from ...units import MB, MIB, NANO, many
 from . import scan
-from .log import FoundLog, FoundTable, Tool, each, runs
+from .log import FoundLog, FoundTable, Tool
+from .log_parts import each, runs
 
 #: Lines with which a log of one of these tools begins.
 _START_STREAM = re.compile(

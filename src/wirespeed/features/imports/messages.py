@@ -1,8 +1,7 @@
-"""Logs of tests of messages: perftest, the Intel MPI Benchmarks and the OSU micro-benchmarks.
-
-Formats and units: ``src/perftest_parameters.h`` and ``.c`` of linux-rdma/perftest (``ib_write_bw``,
-``ib_read_lat`` and others), where ``MB/sec`` are MiB/s, as newer versions say, and ``Gb/sec`` are 1e9 bit/s;
-``src_c/IMB_output.c`` of intel/mpi-benchmarks. ``Mbytes/sec`` of IMB-MPI1 are MB/s since IMB 2018 and MiB/s
+"""Logs of tests of messages: perftest, the Intel MPI Benchmarks and the OSU micro-benchmarks. Formats and
+units: ``src/perftest_parameters.h`` and ``.c`` of linux-rdma/perftest (``ib_write_bw``, ``ib_read_lat`` and
+others), where ``MB/sec`` are MiB/s, as newer versions say, and ``Gb/sec`` are 1e9 bit/s;
+``src_c/IMB_output.c`` of intel/mpi- benchmarks. ``Mbytes/sec`` of IMB-MPI1 are MB/s since IMB 2018 and MiB/s
 before; each row says which, because its rate follows from its size and time, or its messages.
 """
 
@@ -17,7 +16,8 @@ from ...model import MESSAGE_BANDWIDTH, MESSAGE_LATENCY, MESSAGE_RATE
 from ...results.imported_limits import ONE_NIC, ONE_NIC_BOTH_WAYS
 from ...units import GB, MB, MIB, many
 from . import scan
-from .log import Columns, FoundLog, FoundTable, Tool, curve, each, parts, runs
+from .log import Columns, FoundLog, FoundTable, Tool
+from .log_parts import curve, each, parts, runs
 
 _MICRO = 1e-6
 _TITLE = re.compile(r"\s*((?:Send|RDMA_Write|RDMA_Read|Atomic)\w*(?: [A-Z_]{4,})?) ((?:[A-Z]\w+ )*)Test\s*$")
@@ -275,8 +275,10 @@ _PAIRS = re.compile(r"# \[ pairs: (\d{1,6}) \]")
 _MEMORIES = {"DEVICE": "GPU memory", "HOST": "host memory", "MANAGED": "managed memory"}
 #: Key of a table -> unit of its values, and that of the numbers in the log.
 _UNITS_OSU = {
-    MESSAGE_LATENCY: (Unit.TIME, 1e-6), MESSAGE_BANDWIDTH: (Unit.RATE, float(MB)), MESSAGE_RATE: (Unit.FREQUENCY, 1.0)
-}  # fmt: skip
+    MESSAGE_LATENCY: (Unit.TIME, 1e-6),
+    MESSAGE_BANDWIDTH: (Unit.RATE, float(MB)),
+    MESSAGE_RATE: (Unit.FREQUENCY, 1.0),
+}
 
 
 def _run_of_osu(lines: Sequence[str]) -> FoundLog:

@@ -1,5 +1,4 @@
 """The number of ranks of a run of nccl-tests: its lines and its command name it, the bus bandwidth allows it.
-
 Unknown is 0, and never one: an excerpt without the lines that name the ranks has them all the same.
 """
 

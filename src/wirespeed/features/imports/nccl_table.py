@@ -1,6 +1,5 @@
-"""The table of nccl-tests, read by the words of its heading, also without a half or a column.
-
-People post tables without the half in place, the last column, or the heading. A row that lacks words is none.
+"""The table of nccl-tests, read by the words of its heading: people post tables without the half in place,
+the last column, or the heading. A row that lacks words is none.
 """
 
 from __future__ import annotations

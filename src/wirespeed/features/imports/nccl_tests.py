@@ -18,7 +18,8 @@ from ...units import many
 from . import nccl_ranks, scan
 from .commands import Commands
 from .host_facts import NcclLines
-from .log import FoundCollective, FoundLog, Halves, Tool, gpus_of
+from .log import FoundCollective, FoundLog, Halves, Tool
+from .log_parts import gpus_of
 from .nccl_table import (
     HALF,
     HEAD,

@@ -15,7 +15,8 @@ from ...measurement import Unit
 from ...testcases.table import TABLE
 from ...units import GB, MIB, NANO
 from . import scan
-from .log import FoundLog, FoundTable, Tool, gpus_of
+from .log import FoundLog, FoundTable, Tool
+from .log_parts import gpus_of
 
 #: Lines with which a log of this tool can begin; an excerpt begins with the title of a table.
 _START = re.compile(

@@ -29,7 +29,8 @@ from ...testcases.table import TABLE, Plan, Testcase
 from ...units import Nics, many
 from . import scan
 from .gpu_sets import alike, members_of, widened
-from .log import FoundCollective, FoundLog, FoundTable, curve
+from .log import FoundCollective, FoundLog, FoundTable
+from .log_parts import curve
 
 #: Description of what no testcase measures.
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"

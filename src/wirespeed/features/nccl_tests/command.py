@@ -26,7 +26,8 @@ from ...terminal import colored, columns, error_line, visible
 from ...worlds.base import World, hostname
 from ...worlds.crew import agree_on
 from . import options as request
-from .options import Asked, parser
+from .not_possible import Asked, NoGpu, NotPossible, TooFewGpus, document_before, header_without_devices
+from .options import parser
 
 if TYPE_CHECKING:
     from ...backends.collective_backend import Make
@@ -72,8 +73,8 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     from ...backends.collective_backend import SETUP_S
     from ...testcases.collectives import members
     from ...worlds.launchers import STARTED, join, launched, leads
+    from .closing import stopped
     from .file import JsonFile
-    from .view import stopped
 
     ranks, alone, processes = collectives.threads * collectives.gpus, not launched(), 1
     if machine and not alone:
@@ -85,28 +86,28 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     timeout = collectives.timeout or _NO_LIMIT_S
     stamps: list[str] | None = [] if collectives.stamped else None
     wanted = Asked(collectives, operation, provider, per_process, request.sizes(collectives), stamps)
-    before, file = request.document_before(wanted, ranks, machine), None
+    before, file = document_before(wanted, ranks, machine), None
     try:
         if alone and options.output:
             options.output.check(options.force)
         if leads():
             file = JsonFile.of(options, before)
         if provider == NCCL and not gpus:
-            raise request.NoGpu
+            raise NoGpu
         needed, present = max(0, collectives.first) + ranks, len(members(machine)) if machine else gpus
         if provider != MPI and alone and needed > present:
-            raise request.TooFewGpus(needed, present)
+            raise TooFewGpus(needed, present)
         world = join(timeout, mpi=provider == MPI, processes=processes, arguments=[program, *called[1:]])
         world.timeout = max(timeout, SETUP_S) + _EXCHANGE_GRACE_S
         code = _in(world, options, wanted, machine, file)
     except WirespeedError as error:
         if file:
             file.fail(str(error))
-        if not isinstance(error, request.NotPossible):
+        if not isinstance(error, NotPossible):
             if not isinstance(error, UsageError):
                 _say(stopped(hostname(), os.getpid()), options)
             raise
-        header = request.header_without_devices(before) if error.is_early and leads() else ""
+        header = header_without_devices(before) if error.is_early and leads() else ""
         _say(f"{header}{error.line}{stopped(hostname(), os.getpid())}", options)
         print(error.text, file=sys.stderr)
         return error.code
@@ -132,8 +133,9 @@ def _in(
     world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None, file: JsonFile | None
 ) -> int:
     """Run in a World, and leave it at the end."""
+    from .closing import result_of, stopped
     from .text import PrintedLines
-    from .view import View, result_of, stopped
+    from .view import View
 
     lines = PrintedLines(wanted.sizes, wanted.timestamps, options.format == request.FORMAT)
 
@@ -193,7 +195,7 @@ def _measure(
                 machine, wanted.per_process, colors=colors_of(wanted.per_process), first=max(0, asked.first)
             )
         except MachineError as error:
-            raise request.NotPossible(str(error)) from error
+            raise NotPossible(str(error)) from error
     group = simulated.group if simulated else group_of(world, wanted.per_process)
     # All groups run the same settings, with roots that also the smallest group has.
     fewest = simulated.smallest if simulated else wanted.per_process * smallest(world)
@@ -245,7 +247,7 @@ def _measure(
     if all(refusals) and wanted.operation.why_not(group.ranks) is None:
         if first and document.ranks:
             lines.begin(document)
-        raise request.NotPossible(f"{run[0]}: {refusals[0]}")
+        raise NotPossible(f"{run[0]}: {refusals[0]}")
     return document
 
 

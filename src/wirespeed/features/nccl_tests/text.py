@@ -18,7 +18,8 @@ from ...tables import Cell, Half
 from ...terminal import one_line, visible
 from ...testcases.table import Testcase
 from ...units import GB, MICRO, format_time
-from .view import KEYS, Given, Row, View, footer, has_collectives, row_of, short, short_bus, spread
+from .closing import footer, short
+from .view import KEYS, Given, Row, View, has_collectives, row_of, short_bus, spread
 
 if TYPE_CHECKING:
     from ...backends.collective_backend import CollectiveBackend

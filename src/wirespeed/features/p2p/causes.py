@@ -1,5 +1,4 @@
 """What breaks or slows peer access, the settings with which the machine computes right now, and the repair.
-
 Attempts say which pairs do not work; facts say what may be the cause. A cause that concerns the broken pairs,
 and no others, comes before one of the whole host.
 """
@@ -9,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from ...document import Document
@@ -17,15 +16,14 @@ from ...errors import MachineError
 from ...hardware.facts import OFF, OK, ON, Facts, Known
 from ...hardware.network import Network
 from ...hardware.topology import LinkKind, Machine
-from ...judging.cause import Cause, Evidence, Sign, Weight, facts_of
 from ...judging.causes import CAUSES
+from ...judging.causes.record import Cause, Evidence, Sign, Weight
+from ...judging.causes.run_facts import facts_of
 from ...judging.inventory import XID, Missing, missing
-from ...judging.localise import WrongData
-from ...judging.verdict import Advice, Judgement, Verdict, at_device
+from ...judging.verdict import Advice, Verdict, at_device
 from ...peer_access import (
     MOST_PEERS,
     OF_HOST,
-    PEER_ACCESS,
     Attempt,
     Pair,
     PeerAccess,
@@ -33,7 +31,7 @@ from ...peer_access import (
     PeerVerdict,
     worded,
 )
-from ...results.baseline import InventoryPart
+from ...results.inventory import InventoryPart
 from ...units import GB, format_time
 
 #: Maximum number of GPUs that are named as defective: those of a pair.
@@ -215,7 +213,8 @@ class PeerFinding:
 
 
 #: What peer access does, for people.
-_HOW = {
+#: How verdicts are written in a sentence about a pair.
+HOW = {
     _V.HANGS: "hangs", _V.FAILS: "fails", _V.WRONG: "delivers wrong data", _V.SLOW: "is slow",
 }  # fmt: skip
 
@@ -286,7 +285,7 @@ class PeerFindings:
             if pairs := [pair for pair, found in self.bad.items() if found is verdict]:
                 deciding = self.access.deciding(pairs[0])
                 how = f": {told(deciding)}" if deciding else ""
-                return f"peer access {_HOW[verdict]}, {worded(pairs, gpus)}{how}"
+                return f"peer access {HOW[verdict]}, {worded(pairs, gpus)}{how}"
         if self.absent and self.absent[0].verdict is Verdict.FAIL:
             return str(self.absent[0])
         works = sum(verdict is PeerVerdict.WORKS for verdict in self.access.verdicts.values())
@@ -525,41 +524,3 @@ def _settings(machine: Machine, access: PeerAccess, defective: Collection[Pair])
 def _is_slower_than_host(access: PeerAccess, pair: Pair) -> bool:
     rate = next((a.rate for a in access.pairs[pair] if a.rate), None)
     return rate is not None and rate < OF_HOST * min(access.through_host.get(gpu, 0.0) for gpu in pair)
-
-
-def by_attempts(judgement: Judgement, access: PeerAccess) -> Judgement:
-    """The judgement on a value of an attempt, which is that on its pair; others as they are."""
-    pair = judgement.key.row, judgement.key.column
-    if judgement.key.testcase != PEER_ACCESS or judgement.value is None or pair not in access.verdicts:
-        return judgement
-    verdict = access.verdicts[pair]
-    if judgement.verdict is not Verdict.UNKNOWN:  # a latency with a range
-        return judgement
-    if verdict is PeerVerdict.WORKS:
-        return replace(judgement, verdict=Verdict.PASS, why="")
-    deciding = access.deciding(pair)
-    why = f"peer access {_HOW.get(verdict, verdict)}: {told(deciding)}" if deciding else ""
-    return replace(judgement, verdict=Verdict.WARN if verdict is PeerVerdict.SLOW else Verdict.FAIL, why=why)
-
-
-def problems(document: Document, wrong: Iterable[WrongData]) -> list[Missing]:
-    """What does not work although the driver offers it, as ``check`` reports it.
-
-    Args:
-        document: The run.
-        wrong: Paths that delivered wrong data in other testcases, which say more of it.
-    """
-    findings = find_peers(document)
-    found = findings and (
-        findings.bad or findings.access.unusable or findings.partly_tried or findings.groups
-    )
-    if findings is None or not found:
-        return []  # what is missing is another item
-    measured = {path[:2] for found in wrong if set(found.testcases) != {PEER_ACCESS} for path in found.paths}
-    if set(findings.bad.values()) == {PeerVerdict.WRONG} and findings.bad.keys() <= measured:
-        return []
-    ends = (end for pair in findings.bad for end in pair)
-    where = findings.defective or tuple(dict.fromkeys(ends))
-    cause = f"; likely cause: {findings.causes[0].cause.title}" if findings.causes else ""
-    text = f"{findings.sentence}{cause}"
-    return [Missing(InventoryPart.GPUS, findings.verdict, text, where, advice=findings.advice)]

@@ -1,7 +1,5 @@
-"""``wirespeed pt2pt`` and ``overalloc``: what happens between the first and the last rank of a job.
-
-``pt2pt`` measures messages. ``overalloc`` is the over-allocation reproducer, and a sweep over mechanisms of
-sharing.
+"""``wirespeed pt2pt`` and ``overalloc``: what happens between the first and the last rank of a job. ``pt2pt``
+measures messages. ``overalloc`` is the over-allocation reproducer, and a sweep over mechanisms of sharing.
 """
 
 from __future__ import annotations

@@ -16,8 +16,9 @@ from ...driver.jobs import join
 from ...errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ...terminal import colored, columns, error_line, visible
 from ...units import parse_duration, parse_nics
-from .cluster import Cluster, topology
+from .cluster import Cluster
 from .qualified_run import SEVERAL, led, measured, simulated_nodes
+from .slurm import topology
 
 if TYPE_CHECKING:
     from ...document import Document

@@ -1,8 +1,7 @@
-"""Which parts explain the slow paths of sampled pairs.
-
-A path is as fast as the slowest of its parts, so a part that is slow slows all of its paths. Parts are named
-one after another: of those of the largest kind that explain, the one most of whose paths are slow. What it
-explains is divided out before the next, so that no part is blamed for what another does to it.
+"""Which parts explain the slow paths of sampled pairs. A path is as fast as the slowest of its parts, so a
+part that is slow slows all of its paths. Parts are named one after another: of those of the largest kind that
+explain, the one most of whose paths are slow. What it explains is divided out before the next, so that no
+part is blamed for what another does to it.
 """
 
 from __future__ import annotations

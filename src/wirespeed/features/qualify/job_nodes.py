@@ -1,7 +1,6 @@
 """The nodes of a job: what they are, which did not come, and their rates over TCP between their processes.
-
-The processes of a node measure at once, and their rates are added: over TCP they share its network. Rank 0
-measures itself, too; nodes that are lost on the way are findings.
+The processes of a node measure in parallel, and their rates are added: over TCP they share its network. Rank
+0 measures itself, too; nodes that are lost on the way are findings.
 """
 
 from __future__ import annotations
@@ -26,7 +25,8 @@ from ...units import MB, format_size, many, times
 from ...worlds.crew import Crew
 from .cluster import Values, two_of
 from .limits import FACTS, MTU, facts_of, facts_of_two, of_tcp, read_facts, read_mtus
-from .tcp_probe import NO_NCCL, SECONDS, TIMEOUT_S, NodeFacts, Place, TcpProbe, differences, node_facts
+from .node_facts import NO_NCCL, NodeFacts, differences, node_facts
+from .tcp_probe import SECONDS, TIMEOUT_S, Place, TcpProbe
 
 if TYPE_CHECKING:
     from ...worlds.base import World

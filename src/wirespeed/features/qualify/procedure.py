@@ -19,10 +19,12 @@ from ...qualification import (
 )
 from .cluster import Values, plain
 from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
-from .job import lossy
 from .limits import AS_SLOW, below_alike, below_limits
-from .measured_topology import Pair, groups_of, matchings, representatives, rounds_of_all, topology_of
-from .messages import RoundRecorder, by_sizes
+from .losses import lossy
+from .measured_topology import Pair, rounds_of_all, topology_of
+from .messages import by_sizes
+from .pairing import groups_of, matchings, representatives
+from .recorder import RoundRecorder
 
 #: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
 PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2

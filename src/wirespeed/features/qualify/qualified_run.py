@@ -16,10 +16,11 @@ from ...hardware.topology import Machine
 from ...qualification import Qualification
 from ...run_errors import SIGNALLED
 from ...worlds.base import World
-from .cluster import Cluster, hosts_of
+from .cluster import Cluster
 from .job import lead
 from .procedure import Procedure
 from .simulated_cluster import parse_cluster
+from .slurm import hosts_of
 
 _SIMULATED = "simulated:"
 #: What is wrong if there are no several nodes.

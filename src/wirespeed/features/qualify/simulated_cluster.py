@@ -1,6 +1,5 @@
-"""A simulated cluster: nodes with rails, leaf switches, spines, and faults, in virtual time.
-
-Descriptions of simulated clusters: the text behind ``--machine``, and files.
+"""A simulated cluster: nodes with rails, leaf switches, spines, and faults, in virtual time; it is described
+by the text behind ``--machine``, or by a file.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from ...files import LARGEST_WRITTEN, read
 from ...hardware.facts import Fact, Facts
 from ...qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 from ...terminal import neutral, unknown_name
-from .cluster import Values, hosts_of, two_of
+from .cluster import Values, two_of
 from .cluster_faults import (
     OF_PORT,
     ONE_ENDPOINT,
@@ -32,6 +31,7 @@ from .cluster_faults import (
     parse_node_fault,
 )
 from .limits import fastest, of_rdma
+from .slurm import hosts_of
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0

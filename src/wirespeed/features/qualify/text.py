@@ -12,7 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from ...document import Document
-from ...judging.cause import Weight
+from ...judging.causes.record import Weight
 from ...judging.diagnosis import Finding, diagnose
 from ...judging.path_kinds import unexplained, verdict_of
 from ...qualification import (

@@ -83,7 +83,7 @@ class StorageBackend(Backend):
         backend = self._gpus[name].backend
         if backend not in self._drivers:
             try:
-                driver_of(backend or "storage")  # of no backend: as of one without GPUs
+                driver_of(backend or "host")  # of no backend: as of one without GPUs
                 self._drivers[backend] = ""
             except BackendError as error:
                 self._drivers[backend] = str(error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...judging.judged import Judged
-from ...results.compare import Unreadable
+from ...results.read_many import Unreadable
 from ..records import CheckedRun
 from ..style import Style
 

@@ -21,7 +21,7 @@ from ...features.p2p.page import peer_view
 from ...features.qualify.page import pair_matrix, qualified
 from ...judging.judged import Judged
 from ...judging.verdict import Verdict
-from ...results.compare import no_collections
+from ...results.read_many import no_collections
 from ...statistics import grouped
 from ...tables import Quantity
 from ...terminal import one_line

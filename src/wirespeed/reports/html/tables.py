@@ -108,7 +108,7 @@ def rendered(template: str, style: str, script: str = "", **variables: Any) -> s
     """Render a template with the version of wirespeed.
 
     Args:
-        template: Its file; a page extends ``base.html``.
+        template: Its file, as `source` reads it; a page extends ``base.html``.
         style, script: CSS and JavaScript, the only ones that the page permits.
         **variables: The variables of the template.
     """
@@ -122,8 +122,9 @@ def rendered(template: str, style: str, script: str = "", **variables: Any) -> s
 
 
 def source(name: str) -> str:
-    """Text of a file of this folder."""
-    return (files(__package__) / name).read_text("utf-8")
+    """Text of a file of this folder, or of a package as ``"package:file"``."""
+    package, _, file = name.rpartition(":")
+    return (files(package or __package__) / file).read_text("utf-8")
 
 
 def capital(text: str) -> str:
