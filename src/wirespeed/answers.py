@@ -11,10 +11,11 @@ from .errors import NotARun, UsageError
 from .features.imports import of_content
 from .judging import diagnosis
 from .judging import judge as judging
+from .judging.criteria import Criteria
 from .judging.diagnosis import Diagnosis
 from .judging.gates import GateComparison
 from .judging.judge import Check
-from .judging.judged import Adaptive, Criteria, Judged
+from .judging.judged import Adaptive, Judged
 from .reports import Style
 from .reports import render as rendered
 from .results import baseline as baselines

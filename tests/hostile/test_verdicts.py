@@ -15,8 +15,8 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import DocumentError, UsageError
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import formats
 from wirespeed.results import baseline

@@ -23,8 +23,9 @@ from wirespeed.document import Document
 from wirespeed.features.fleet.analysis import node_summary
 from wirespeed.features.fleet.page import fleet_page
 from wirespeed.hardware.topology import Machine
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.gates import load as load_gates
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.reports.html.page import page
 
 RECORDED = Path(__file__).parents[1] / "recorded"

@@ -15,7 +15,7 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.features.fleet.page import fleet_page, read_nodes
-from wirespeed.judging.judged import Criteria
+from wirespeed.judging.criteria import Criteria
 from wirespeed.reports.html.page import page
 from wirespeed.reports.html.tables import capital
 from wirespeed.results import compare as many_files

@@ -30,9 +30,10 @@ from wirespeed.hardware.topology import Machine
 from wirespeed.judging import diagnosis as diagnosing
 from wirespeed.judging import judge as judging
 from wirespeed.judging import overview as summing
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.gates import load as load_gates
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports.html.measurements import notebook_html

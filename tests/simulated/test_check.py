@@ -18,8 +18,9 @@ from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.features.fleet import screen as many_runs
 from wirespeed.features.fleet.analysis import node_summary
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports import comparisons as compare_screen

@@ -21,7 +21,8 @@ from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError
 from wirespeed.features.fleet import screen as many_runs
 from wirespeed.features.fleet.analysis import FleetFigure, FleetNode
-from wirespeed.judging.judged import Criteria, Judged, MaxAge, unjudged
+from wirespeed.judging.criteria import Criteria, MaxAge
+from wirespeed.judging.judged import Judged, unjudged
 from wirespeed.reports import Style
 from wirespeed.reports.records import CheckedRun
 from wirespeed.results import compare as many_files

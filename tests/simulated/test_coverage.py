@@ -14,9 +14,9 @@ from wirespeed.document import Document
 from wirespeed.hardware.facts import Known
 from wirespeed.hardware.topology import LinkKind, Machine
 from wirespeed.judging.cause import facts_of
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.inventory import missing
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria
 from wirespeed.judging.other_ways import odd_devices
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Verdict

@@ -16,8 +16,9 @@ import wirespeed
 from wirespeed.backends import connect as backends
 from wirespeed.document import Document, Status
 from wirespeed.hardware.topology import LinkKind
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview, overview, unknown_memory
 from wirespeed.judging.path_kinds import COLLECTIVES, HOST_MEMORY, OTHER, path_kind
 from wirespeed.judging.verdict import Verdict

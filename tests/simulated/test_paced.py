@@ -13,8 +13,8 @@ from wirespeed.cli.main import main
 from wirespeed.features.transfers.toml_file import of_line
 from wirespeed.hardware.limits import HELD
 from wirespeed.hardware.network import Demand, completions
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria
 from wirespeed.judging.verdict import Verdict
 
 EIGHT = "simulated:dgx-a100-8"

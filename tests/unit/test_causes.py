@@ -19,9 +19,10 @@ from wirespeed.hardware.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Machine, Rank
 from wirespeed.judging.cause import Weight
 from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import at_device
 from wirespeed.reports import Style
 from wirespeed.screens import check as check_screen

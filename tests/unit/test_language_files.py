@@ -12,8 +12,8 @@ from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.features.transfers import toml_file
 from wirespeed.features.transfers.syntax import line_of
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Expectation, Reduce
 from wirespeed.model import Transfer

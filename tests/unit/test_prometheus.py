@@ -19,7 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.criteria import Criteria
+from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style
 from wirespeed.reports.prometheus import HELP, STATES, joined, part
 from wirespeed.reports.records import CheckedRun

@@ -15,8 +15,9 @@ import wirespeed
 from wirespeed.data import cpu_sheet, cpu_sheets, paths
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import Check, judge
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.reports import Style
 from wirespeed.results.store import load
@@ -367,9 +368,7 @@ def test_a_baseline_is_surer_than_what_is_usual() -> None:
     good = [changed(EMERALD_TWO, "host_latency", lambda _: 900 * NS)] * 2
     by = Criteria(baseline=wirespeed.baseline(good))
     assert {one.verdict for one in of(judge(good[0], by), "host_latency")} == {PASS}
-    assert {one.verdict for one in of(judge(EMERALD_TWO, by), "host_latency")} == {
-        PASS
-    }
+    assert {one.verdict for one in of(judge(EMERALD_TWO, by), "host_latency")} == {PASS}
     slower = changed(good[0], "host_latency", lambda value: value * 1.5)
     assert {one.verdict for one in of(judge(slower, by), "host_latency")} == {FAIL}
 

@@ -12,9 +12,9 @@ from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.document import Document, Status, TestcaseResult
 from wirespeed.hardware.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.inventory import hardware_changes
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Expectation
 from wirespeed.results.baseline import make

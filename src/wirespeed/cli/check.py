@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..judging.criteria import Criteria
 from ..judging.gates import GateSet, load, unsuitable
-from ..judging.judged import Criteria, Judged
+from ..judging.judged import Judged
 from ..options import JOB, MEASURING
 from ..screens import check_format, check_formats
 from ..units import parse_age, parse_duration, parse_nics

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from ..driver.run_plan import PlannedTestcase
     from ..features.transfers.toml_file import Program
     from ..hardware.topology import Machine
-    from ..judging.judged import Criteria, Judged
+    from ..judging.criteria import Criteria
+    from ..judging.judged import Judged
     from ..judging.verdict import Verdict
     from ..options import RunOptions
     from ..reports import Style
@@ -55,7 +56,7 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
-    from ..judging.judged import Criteria, MaxAge
+    from ..judging.criteria import Criteria, MaxAge
     from ..results import baseline
     from ..results import cells as overrides
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, DocumentError, ExitCode, StorageError, UsageError, WirespeedError
-from ..judging.judged import Criteria, Judged
+from ..judging.criteria import Criteria
+from ..judging.judged import Judged
 from ..terminal import error_line, one_line, visible
 from ..units import many, parse_age, parse_fraction
 from .common import named, named_files, open_run, style, tell_unreadable, texts_aside

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
-from ..judging.judged import Adaptive, Criteria, Judged
+from ..judging.criteria import Criteria
+from ..judging.judged import Adaptive, Judged
 from ..judging.verdict import Verdict
 from ..options import MEASURING
 from ..terminal import one_line

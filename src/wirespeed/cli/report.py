@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
-from ..judging.judged import Criteria, Judged
+from ..judging.criteria import Criteria
+from ..judging.judged import Judged
 from ..reports import FORMATS, Style, find, format_of_suffix, render
 from ..terminal import meant, one_line, visible
 from ..units import many, parse_nics

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Document, Status
 from ..features.fleet.analysis import WORDS, device_lowest, device_verdicts, devices_of_cells
+from ..judging.criteria import end_of
 from ..judging.gates import GateVerdict
 from ..judging.judge import Check
-from ..judging.judged import Judged, end_of
+from ..judging.judged import Judged
 from ..judging.verdict import Verdict, share
 from ..measurement import Unit
 from ..results.cells import Placed

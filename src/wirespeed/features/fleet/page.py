@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document
-from ...judging.judged import Criteria, Judged
+from ...judging.criteria import Criteria
+from ...judging.judged import Judged
 from ...reports.findings import GLANCE, VERDICTS, number, shown
 from ...reports.html.charts import Element, add, drawing, fitted, markup
 from ...reports.html.comparison import letter
