@@ -109,6 +109,7 @@ class Judgement:
         basis: Measurement of the same run that the range was derived from; empty if it is derived from the
             links.
         faster_than: Kind of the links whose assumed capacity the value exceeds; None if it exceeds none.
+        reference: Whose published rates it was compared with, for people; empty if with none.
     """
 
     key: Key
@@ -122,6 +123,7 @@ class Judgement:
     culprits: tuple[Suspect, ...] = ()
     basis: str = ""
     faster_than: LinkKind | None = None
+    reference: str = ""
 
     def __repr__(self) -> str:
         value = "" if self.value is None else f", {self.value:.4g} {self.unit}"
