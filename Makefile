@@ -24,7 +24,7 @@ PIP    := -m pip install --quiet --disable-pip-version-check --no-compile -c con
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: run test coverage setup tests processes lint test12 clean
+.PHONY: run test coverage setup tests processes lint test12 sanitize wheel clean
 
 run: $(VENV)/run-$(EXTRA).stamp
 	$(BIN)/wirespeed
@@ -47,6 +47,7 @@ lint:
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/clang-format --dry-run -Werror src/wirespeed/native/*.[ch]
 
 test12:
 	$(VENV12)/bin/pytest -p no:cacheprovider tests/unit/test_cuda_*.py
@@ -68,5 +69,22 @@ $(VENV12)/dev.stamp: pyproject.toml $(wildcard constraints*.txt) $(NATIVE) | $(V
 	$(VENV12)/bin/python $(PIP) -c constraints-cuda12.txt -e '.[cuda12]' hypothesis pytest
 	touch $@
 
+# The C functions with sanitizers, driven by their tests: memory and undefined behaviour, and races of the threads.
+SANITIZED := $(VENV)/sanitized
+sanitize: $(VENV)/dev-$(CUDA).stamp
+	mkdir -p $(SANITIZED)
+	$(BIN)/python src/wirespeed/native/compile.py -o $(SANITIZED)/asan.so -g -Werror -fsanitize=address,undefined \
+	    -fno-sanitize-recover=all
+	$(BIN)/python src/wirespeed/native/compile.py -o $(SANITIZED)/tsan.so -g -Werror -fsanitize=thread
+	SANITIZED=$(SANITIZED)/asan.so ASAN_OPTIONS=detect_leaks=0 \
+	    LD_PRELOAD="$$(cc -print-file-name=libasan.so) $$(cc -print-file-name=libubsan.so)" \
+	    $(BIN)/python -m pytest -p tests.sanitized -p no:cacheprovider tests/host/test_native*.py tests/host/test_cycles.py
+	SANITIZED=$(SANITIZED)/tsan.so LD_PRELOAD="$$(cc -print-file-name=libtsan.so)" \
+	    $(BIN)/python -m pytest -p tests.sanitized -p no:cacheprovider tests/host/test_running.py
+
+# Wheels for every Linux with glibc, compiled by zig, which is installed only while they are built.
+wheel: $(VENV)/bin/python
+	$(foreach machine,x86_64 aarch64,WIRESPEED_WHEEL=$(machine) $(BIN)/python -m pip wheel --quiet --no-deps -w dist . &&) ls dist
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*.json
+	rm -rf $(VENV) dist src/wirespeed/native/libwirespeed.so .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*.json

@@ -282,8 +282,8 @@ def own_folder(variable: str, below_home: str, environment: Mapping[str, str] = 
     return home / below_home if home.is_absolute() else None
 
 
-def cache_folder(below: str = "") -> Path:
-    """This package's folder in the user's cache folder, or a folder below it; it is created.
+def cache_folder() -> Path:
+    """This package's folder in the user's cache folder; it is created.
 
     Raises:
         OSError: If there is none, it cannot be created, or others can write it.
@@ -291,7 +291,7 @@ def cache_folder(below: str = "") -> Path:
     base = own_folder("XDG_CACHE_HOME", ".cache")
     if base is None:
         raise FileNotFoundError(errno.ENOENT, "no home folder is known; set HOME or XDG_CACHE_HOME")
-    return private_folder(base / "wirespeed" / below)
+    return private_folder(base / "wirespeed")
 
 
 def private_folder(path: Path) -> Path:

@@ -24,7 +24,7 @@ from wirespeed.backends.test_data import STEP, WORD_MASK
 from wirespeed.errors import BackendError, Unreachable
 from wirespeed.model import Operation
 
-if TYPE_CHECKING:  # it loads numba, for which each process of an attempt would wait
+if TYPE_CHECKING:  # it loads numpy, for which each process of an attempt would wait
     from wirespeed.backends.native import Call, Failure
 
 #: One entry of a stream: returns False as long as it must wait.

@@ -389,7 +389,6 @@ class Fuzzer:
             "NCCL_DEBUG",
             "NCCL_TESTS_DEVICE",
             "NCCL_TESTS_SPLIT_MASK",
-            "NUMBA_CACHE_DIR",
             "TMPDIR",
             "OMPI_COMM_WORLD_RANK",
             "SLURM_PROCID",

@@ -35,7 +35,7 @@ def hostile(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     folder, end = tmp_path_factory.mktemp("forged"), FORGED if request.param == "forged" else LONG
     local = wirespeed.run(["0", "4", "host_stream_copy"], machine=MACHINE, samples=2, copies=1)
     plain = json.loads(encode(local))
-    plain |= {"warnings": ["w"], "interrupted": "i", "libraries": {"numba": "1"}}
+    plain |= {"warnings": ["w"], "interrupted": "i", "libraries": {"numpy": "1"}}
     plain["testcases"][0]["warnings"] = ["w"]
     plain["testcases"][1] |= {"status": "failed", "reason": "r"}
     nccl = json.loads(encode(wirespeed.run(["all_reduce"], machine=MACHINE, sizes="8:64:x8")))

@@ -70,7 +70,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for cell in table["cells"]:
                 cell.pop("links", None)  # they are of two machines
                 cell.pop("shared", None)
-    plain |= {"warnings": ["a warning"], "interrupted": "Ctrl-C", "libraries": {"numba": "1.0"}}
+    plain |= {"warnings": ["a warning"], "interrupted": "Ctrl-C", "libraries": {"numpy": "1.0"}}
     plain["machine"] |= {"notes": ["a note"]}
     path = tmp_path_factory.mktemp("hostile") / "run.json"
     other = msgspec.to_builtins(wirespeed.run(["all_reduce"], machine=MACHINE, sizes="8:64:x8", samples=2))

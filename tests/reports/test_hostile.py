@@ -78,7 +78,7 @@ def with_state(document: Document) -> Document:
         )
         result["warnings"] = ["a warning"]
     plain["warnings"], plain["interrupted"] = ["a warning"], "Ctrl-C"
-    plain["libraries"] = {"numba": "1.0"}
+    plain["libraries"] = {"numpy": "1.0"}
     plain["machine"]["notes"] = ["a note"]
     return msgspec.convert(plain, Document)
 

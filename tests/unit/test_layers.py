@@ -39,7 +39,7 @@ def imported(path: Path) -> Iterator[str]:
 #: Imported where they are asked for, by functions that say so where they are missing.
 OPTIONAL = {"pandas"}
 #: They come with those that need them.
-WITH = {"llvmlite": "numba", "markdown_it": "markdown_it_py", "markupsafe": "jinja2"}
+WITH = {"markdown_it": "markdown_it_py", "markupsafe": "jinja2"}
 
 
 def test_the_base_install_brings_what_it_imports() -> None:

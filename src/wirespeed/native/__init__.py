@@ -57,7 +57,7 @@ def _machine(head: bytes) -> str:
 
 def function(name: str, result: Any, *arguments: Any) -> Any:
     """A C function with its types; ctypes refuses other numbers of arguments."""
-    declared = getattr(library(), name)
+    declared = library()[name]  # an object of its own
     declared.restype, declared.argtypes = result, arguments
     return declared
 

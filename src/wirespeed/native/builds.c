@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-#define DECLARE(build)                                                                                               \
-    extern const struct ws_kernels ws_kernels_##build;                                                               \
+#define DECLARE(build)                                                                                                 \
+    extern const struct ws_kernels ws_kernels_##build;                                                                 \
     extern const struct ws_contents ws_contents_##build;
 #define BUILD(build) {&ws_kernels_##build, &ws_contents_##build}
 

@@ -87,8 +87,8 @@ static void mark(const struct ws_blocks *all, uint64_t *buffer, int64_t offset) 
 /* Record that a block was moved; after a read compare its first and last word. */
 static void check(const struct ws_blocks *all, const uint64_t *buffer, int64_t offset, struct ws_moved *moved) {
     moved->last = offset;
-    if (all->writes || (buffer[0] == word_at(all, offset) &&
-                        buffer[all->block / 8 - 1] == word_at(all, offset + all->block - 8)))
+    if (all->writes ||
+        (buffer[0] == word_at(all, offset) && buffer[all->block / 8 - 1] == word_at(all, offset + all->block - 8)))
         return;
     if (!moved->wrong++)
         moved->first_wrong = offset;
@@ -128,8 +128,8 @@ static long enter(const struct ws_ring *ring, int64_t submissions, int waits) {
 
 /* As `ws_move_all`, by one thread with a call at a time for each of `depth` buffers, which have a report each; the
  * times are in the first. `slots` has room for one word per buffer. */
-void ws_move_by_ring(const struct ws_blocks *all, const struct ws_ring *ring, uint64_t *const *buffers,
-                     int64_t *slots, int64_t depth, struct ws_moved *moved) {
+void ws_move_by_ring(const struct ws_blocks *all, const struct ws_ring *ring, uint64_t *const *buffers, int64_t *slots,
+                     int64_t depth, struct ws_moved *moved) {
     int64_t spare = depth, queued = 0, flying = 0, goes_on = 1;
     for (int64_t i = 0; i < depth; i++)
         slots[i] = i;

@@ -58,28 +58,28 @@ static inline void fence(void) {
 
 /* One value for each vector, in blocks whose loops the compiler unrolls. The barrier keeps it from calling memcpy
  * or memset instead. */
-#define LOOP(store, value)                                                                                           \
-    do {                                                                                                             \
-        int64_t i = 0;                                                                                               \
-        while (i + BLOCK <= size) {                                                                                  \
-            for (int64_t end = i + BLOCK; i < end; i += WIDTH)                                                       \
-                store(to + i, (words)(value));                                                                       \
-            __asm__ volatile("" ::: "memory");                                                                       \
-        }                                                                                                            \
-        for (; i < size; i += WIDTH)                                                                                 \
-            store(to + i, (words)(value));                                                                           \
+#define LOOP(store, value)                                                                                             \
+    do {                                                                                                               \
+        int64_t i = 0;                                                                                                 \
+        while (i + BLOCK <= size) {                                                                                    \
+            for (int64_t end = i + BLOCK; i < end; i += WIDTH)                                                         \
+                store(to + i, (words)(value));                                                                         \
+            __asm__ volatile("" ::: "memory");                                                                         \
+        }                                                                                                              \
+        for (; i < size; i += WIDTH)                                                                                   \
+            store(to + i, (words)(value));                                                                             \
     } while (0)
 
-#define SWEEP(name, type, element, value)                                                                            \
-    static void name(char *to, const char *first, const char *second, int64_t scalar, int64_t size, int streaming) { \
-        const type spread = (element)scalar - (type){0};                                                             \
-        (void)first, (void)second, (void)spread;                                                                     \
-        if (streaming) {                                                                                             \
-            LOOP(stream, value);                                                                                     \
-            fence();                                                                                                 \
-        } else {                                                                                                     \
-            LOOP(keep, value);                                                                                       \
-        }                                                                                                            \
+#define SWEEP(name, type, element, value)                                                                              \
+    static void name(char *to, const char *first, const char *second, int64_t scalar, int64_t size, int streaming) {   \
+        const type spread = (element)scalar - (type){0};                                                               \
+        (void)first, (void)second, (void)spread;                                                                       \
+        if (streaming) {                                                                                               \
+            LOOP(stream, value);                                                                                       \
+            fence();                                                                                                   \
+        } else {                                                                                                       \
+            LOOP(keep, value);                                                                                         \
+        }                                                                                                              \
     }
 
 SWEEP(copy, words, uint64_t, AT(words, first))

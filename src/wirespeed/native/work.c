@@ -65,8 +65,8 @@ static int64_t step_at(int64_t position, int64_t operation, int64_t streaming, c
     if (operation == CHASE)
         position = 0; /* it continues where it is */
     if (operation == BLOCKS)
-        return ws_once(BLOCKS, streaming, to, first, second + position * (int64_t)sizeof(struct ws_entry), scalar,
-                       size, carry);
+        return ws_once(BLOCKS, streaming, to, first, second + position * (int64_t)sizeof(struct ws_entry), scalar, size,
+                       carry);
     return ws_once(operation, streaming, to + position, first + position, second + position, scalar, size, carry);
 }
 

@@ -171,9 +171,10 @@ class HostPrepared(Prepared):
             if parts:
                 entries, first, last = parts[i]
                 size, addresses = last - first, (*bound.addresses(0)[:2], entries + kernels.ENTRY * first)
+            chunk, delay, pace, pause = bound.schedule(size)
             tasks.append((cpu, partial(
                 kernels.work, self.gate.address, self._address(row), bound.code, bound.stores, *addresses,
-                bound.scalar, size, carry, amount, *bound.schedule(size),
+                bound.scalar, size, carry, amount, chunk, delay, pace, pause,
             )))  # fmt: skip
         return tasks
 
