@@ -25,12 +25,12 @@ import numpy as np
 
 import wirespeed
 from wirespeed.document import Document
-from wirespeed.judging.courses import courses
-from wirespeed.judging.history import MachineHistory, judged
-from wirespeed.reports.comparisons import history_text as render
-from wirespeed.reports.html.comparison import history_page
+from wirespeed.features.history.courses import courses
+from wirespeed.features.history.events import MachineHistory, judged
+from wirespeed.features.history.page import history_page
+from wirespeed.features.history.store import History
+from wirespeed.features.history.text import text as render
 from wirespeed.reports.style import Style
-from wirespeed.results.history import History
 from wirespeed.tables import Table
 
 RUNS, NOISE, NEAR = 200, 0.01, 15

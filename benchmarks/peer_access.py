@@ -19,10 +19,10 @@ from msgspec.structs import replace as with_fields
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
+from wirespeed.features.p2p.causes import find_peers
 from wirespeed.hardware.devices import Fault, FaultKind
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import LinkKind, Machine
-from wirespeed.judging.peer_causes import find_peers
 from wirespeed.judging.verdict import Verdict
 from wirespeed.peer_access import Pair, PeerVerdict
 

@@ -44,10 +44,10 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from wirespeed.features.qualify.cluster_faults import ClusterFault
+from wirespeed.features.qualify.procedure import Procedure
+from wirespeed.features.qualify.simulated_cluster import SimulatedCluster
 from wirespeed.qualification import OF_NODE, OWN_PARTS, PartKind, SlowPart
-from wirespeed.qualify.cluster_faults import ClusterFault
-from wirespeed.qualify.procedure import Procedure
-from wirespeed.qualify.simulated_cluster import SimulatedCluster
 
 #: Number of nodes -> nodes of a block.
 CLUSTERS = {16: 8, 72: 8, 512: 32, 4096: 32}

@@ -16,12 +16,12 @@ import msgspec
 
 import wirespeed
 from wirespeed.document import Document
+from wirespeed.features.qualify.cluster_faults import FAULTS
+from wirespeed.features.qualify.procedure import Procedure
+from wirespeed.features.qualify.simulated_cluster import parse_cluster
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.path_kinds import verdict_of
+from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
-from wirespeed.qualify.cluster_faults import FAULTS
-from wirespeed.qualify.procedure import Procedure
-from wirespeed.qualify.simulated_cluster import parse_cluster
 
 NOISES = ("1%", "5%")
 #: Names of faults of which clusters other than DGX Sparks have no place.

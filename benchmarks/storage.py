@@ -26,13 +26,13 @@ from functools import partial
 from pathlib import Path
 
 from wirespeed.backends import discover
-from wirespeed.backends.storage.backend import StorageBackend
-from wirespeed.backends.storage.folder import with_folder
+from wirespeed.features.storage.backend import StorageBackend
+from wirespeed.features.storage.folder import with_folder
+from wirespeed.features.storage.testcases import TESTCASES
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import Engine, FileCalls
 from wirespeed.options import PlanOptions, RunOptions
-from wirespeed.testcases.storage import TESTCASES
 from wirespeed.units import GB, KIB, MIB, format_size, parse_size
 
 #: Minimum of the rate over that of fio.

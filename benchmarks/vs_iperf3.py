@@ -22,14 +22,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from wirespeed.qualify import tcp_probe
+from wirespeed.features.qualify import tcp_probe
 
 #: Least ratio, and the most over a cable, which limits both programs alike.
 LEAST, MOST = 0.97, 1.03
 #: What a process of ours does: it receives, or sends to an address and port.
 _PROBE = """
 import sys
-from wirespeed.qualify import tcp_probe
+from wirespeed.features.qualify import tcp_probe
 tcp_probe.SECONDS, tcp_probe.TIMEOUT_S = float(sys.argv[2]), 60.0
 probe = tcp_probe.TcpProbe(b"benchmark")
 print(probe.port, flush=True)

@@ -64,9 +64,9 @@ def messages(name: str, world: World, largest: int) -> Iterator[tuple[int, float
     """Yield the seconds of one message, half of a round trip, or of a window."""
     import numpy as np
 
-    from wirespeed.backends.pairs.connection import Ends
-    from wirespeed.backends.pairs.libraries import MpiWire
-    from wirespeed.testcases.messages import WINDOW
+    from wirespeed.features.pairs.connection import Ends
+    from wirespeed.features.pairs.libraries import MpiWire
+    from wirespeed.features.pairs.messages import WINDOW
     from wirespeed.worlds.mpi import library
 
     ends = Ends.of(world)

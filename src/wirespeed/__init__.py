@@ -27,19 +27,6 @@ if TYPE_CHECKING:
     from .api import record as record
     from .api import run as run
     from .backends import describe
-    from .bandwidth import Bandwidth as Bandwidth
-    from .bandwidth.memory import memory_bandwidth as memory_bandwidth
-    from .bandwidth.memory import memory_bandwidth_saxpy as memory_bandwidth_saxpy
-    from .bandwidth.memory import memory_bandwidth_saxpy_scaling as memory_bandwidth_saxpy_scaling
-    from .bandwidth.memory import memory_bandwidth_scaling as memory_bandwidth_scaling
-    from .bandwidth.memory import theoretical_memory_bandwidth as theoretical_memory_bandwidth
-    from .bandwidth.pairs import Transfers as Transfers
-    from .bandwidth.pairs import host2device_bandwidth as host2device_bandwidth
-    from .bandwidth.pairs import p2p_bandwidth as p2p_bandwidth
-    from .bandwidth.pairs import p2p_bandwidth_all as p2p_bandwidth_all
-    from .bandwidth.pairs import p2p_bandwidth_bidirectional as p2p_bandwidth_bidirectional
-    from .bandwidth.pairs import p2p_bandwidth_bidirectional_all as p2p_bandwidth_bidirectional_all
-    from .bandwidth.pairs import transfer as transfer
     from .document import Document as Document
     from .errors import BackendError as BackendError
     from .errors import DocumentError as DocumentError
@@ -51,17 +38,30 @@ if TYPE_CHECKING:
     from .errors import UsageError as UsageError
     from .errors import VerificationError as VerificationError
     from .errors import WirespeedError as WirespeedError
+    from .features.bandwidth import Bandwidth as Bandwidth
+    from .features.bandwidth.memory import memory_bandwidth as memory_bandwidth
+    from .features.bandwidth.memory import memory_bandwidth_saxpy as memory_bandwidth_saxpy
+    from .features.bandwidth.memory import memory_bandwidth_saxpy_scaling as memory_bandwidth_saxpy_scaling
+    from .features.bandwidth.memory import memory_bandwidth_scaling as memory_bandwidth_scaling
+    from .features.bandwidth.memory import theoretical_memory_bandwidth as theoretical_memory_bandwidth
+    from .features.bandwidth.pairs import host2device_bandwidth as host2device_bandwidth
+    from .features.bandwidth.pairs import p2p_bandwidth as p2p_bandwidth
+    from .features.bandwidth.pairs import p2p_bandwidth_all as p2p_bandwidth_all
+    from .features.bandwidth.pairs import p2p_bandwidth_bidirectional as p2p_bandwidth_bidirectional
+    from .features.bandwidth.pairs import p2p_bandwidth_bidirectional_all as p2p_bandwidth_bidirectional_all
+    from .features.bandwidth.transfers import Transfers as Transfers
+    from .features.bandwidth.transfers import transfer as transfer
+    from .features.blocks.block_map import BlockMap as BlockMap
+    from .features.history.events import MachineHistory as MachineHistory
+    from .features.imports import load_log as load_log
     from .hardware.topology import Machine as Machine
-    from .importers import load_log as load_log
-    from .judging.block_map import BlockMap as BlockMap
-    from .judging.history import MachineHistory as MachineHistory
     from .options import RunOptions as RunOptions
     from .results.store import load as load
     from .results.store import save as save
     from .run_errors import MeasurementFailed as MeasurementFailed
     from .run_errors import RunInterrupted as RunInterrupted
-    from .testcases import TABLE
-    from .testcases import Testcase as Testcase
+    from .testcases.table import TABLE
+    from .testcases.table import Testcase as Testcase
 
     machine, TESTCASES = describe, TABLE
 
@@ -76,32 +76,32 @@ _HOME = {
         "blocks", "described", "p2p", "record", "run",
     ), "api"),
     "machine": "backends:describe",
-    "Bandwidth": "bandwidth",
+    "Bandwidth": "features.bandwidth",
     **dict.fromkeys((
         "memory_bandwidth", "memory_bandwidth_saxpy", "memory_bandwidth_saxpy_scaling",
         "memory_bandwidth_scaling", "theoretical_memory_bandwidth",
-    ), "bandwidth.memory"),
+    ), "features.bandwidth.memory"),
     **dict.fromkeys((
         "host2device_bandwidth", "p2p_bandwidth", "p2p_bandwidth_all", "p2p_bandwidth_bidirectional",
         "p2p_bandwidth_bidirectional_all",
-    ), "bandwidth.pairs"),
-    "Transfers": "bandwidth.pairs",
-    "transfer": "bandwidth.pairs",
+    ), "features.bandwidth.pairs"),
+    "Transfers": "features.bandwidth.transfers",
+    "transfer": "features.bandwidth.transfers",
     "Document": "document",
     **dict.fromkeys((
         "BackendError", "DocumentError", "MachineError", "MeasurementTimeout", "MissingPackage",
         "StorageError", "UnknownTestcase", "UsageError", "VerificationError", "WirespeedError",
     ), "errors"),
-    "load_log": "importers",
-    "BlockMap": "judging.block_map",
-    "MachineHistory": "judging.history",
+    "load_log": "features.imports",
+    "BlockMap": "features.blocks.block_map",
+    "MachineHistory": "features.history.events",
     "RunOptions": "options",
     "load": "results.store",
     "save": "results.store",
     "MeasurementFailed": "run_errors",
     "RunInterrupted": "run_errors",
-    "Testcase": "testcases",
-    "TESTCASES": "testcases:TABLE",
+    "Testcase": "testcases.base",
+    "TESTCASES": "testcases.table:TABLE",
     "Machine": "hardware.topology",
 }
 # fmt: on

@@ -8,29 +8,30 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .document import Document
 from .errors import NotARun, UsageError
-from .importers import of_content
+from .features.imports import of_content
 from .judging import diagnosis
 from .judging import judge as judging
+from .judging.criteria import Criteria
 from .judging.diagnosis import Diagnosis
 from .judging.gates import GateComparison
 from .judging.judge import Check
-from .judging.judged import Adaptive, Criteria, Judged
+from .judging.judged import Adaptive, Judged
 from .reports import Style
 from .reports import render as rendered
-from .results import baseline as baselines
 from .results import compare as comparing
-from .results.baseline import TOLERANCE, Baseline, Inventory
+from .results.baseline import TOLERANCE, Baseline
 from .results.compare import LEAST, Comparison
+from .results.inventory import Inventory, parse_inventory
 from .results.store import content, load
 from .units import parse_age, parse_duration, parse_nics
 
 if TYPE_CHECKING:
+    from .features.history.events import MachineHistory
     from .hardware.topology import Machine
     from .judging.gates import GateSetName
-    from .judging.history import MachineHistory
     from .reports import Report
-    from .results.cells import Override
-    from .testcases import Testcase
+    from .results.overrides import Override
+    from .testcases.table import Testcase
 
 #: A run: a Document, or the file of a saved run or of a log of another tool.
 Run: TypeAlias = Document | str | Path
@@ -59,7 +60,7 @@ def _several(runs: Run | Iterable[Run]) -> list[Document]:
 
 
 def _inventory(expect: str | Inventory | None) -> Inventory | None:
-    return baselines.parse_inventory(expect) if isinstance(expect, str) else expect
+    return parse_inventory(expect) if isinstance(expect, str) else expect
 
 
 def judge(
@@ -149,7 +150,9 @@ def baseline(runs: Run | Iterable[Run]) -> Baseline:
     Raises:
         UsageError: If a file cannot be read, a run failed, or the runs of one model differ too much.
     """
-    return baselines.make(_several(runs))
+    from .results.baseline import make
+
+    return make(_several(runs))
 
 
 def render(run: Run | Judged, format: str | Report = "table", style: Style = _PLAIN) -> str:
@@ -196,7 +199,7 @@ def check(
         RunInterrupted: On Ctrl-C; it carries the Document.
     """
     from .api import machine_named, run
-    from .results.cells import check_links
+    from .results.overrides import check_links
 
     by = Criteria(tuple(overrides), baseline, tolerance, ignore_busy, _inventory(expected))
     target = machine_named(machine)
@@ -274,9 +277,9 @@ def history(
     """
     from contextlib import closing
 
-    from .judging.history import judged
-    from .results.history import History
-    from .results.history_file import age_ago, default_file, identity_named
+    from .features.history.events import judged
+    from .features.history.file import age_ago, default_file, identity_named
+    from .features.history.store import History
 
     given = _several(runs)
     if given and file is not None:
@@ -326,10 +329,10 @@ def qualify(
 
     from .api import described
     from .driver.jobs import join
-    from .qualify.cluster import Cluster
-    from .qualify.cluster import topology as switches
-    from .qualify.job import serve
-    from .qualify.qualified_run import SEVERAL, led, measured, simulated_nodes
+    from .features.qualify.cluster import Cluster
+    from .features.qualify.job import serve
+    from .features.qualify.qualified_run import SEVERAL, led, measured, simulated_nodes
+    from .features.qualify.slurm import topology as switches
     from .run_errors import RunInterrupted
 
     is_measured = topology == "measured"

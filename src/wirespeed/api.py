@@ -18,6 +18,7 @@ from .backends.base import Backend
 from .document import DEVICES, REQUESTED, Document
 from .driver.jobs import begun, blank, gather_facts, gather_machine, gather_observed, timestamp
 from .errors import MachineError, NotIdle, UsageError
+from .features.storage import testcases as storage
 from .files import refusal
 from .hardware.topology import Machine
 from .measurement import Unit
@@ -25,13 +26,13 @@ from .model import Engine, Operation
 from .options import RunOptions, agreed, changed, includes, takes_options
 from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism
 from .run_errors import SIGNALLED, RunInterrupted
-from .testcases import Testcase, find, select, storage
 from .testcases.sweep import sweep
+from .testcases.table import Testcase, find, select
 
 if TYPE_CHECKING:
     from .driver.listener import Listener
+    from .features.blocks.block_map import BlockMap
     from .hardware.facts import Fact
-    from .judging.block_map import BlockMap
     from .results.output import Output
     from .worlds.base import World
 
@@ -185,7 +186,7 @@ def part_of(machine: Machine, options: RunOptions) -> Machine:
     if options.storage is None and options.storage_size is not None:
         raise UsageError("--storage-size needs the folder whose storage is measured: --storage DIR")
     if options.storage is not None:
-        from .backends.storage.folder import with_folder
+        from .features.storage.folder import with_folder
 
         machine = with_folder(machine, options.storage, options.storage_size)
     return machine if options.host_memory is None else machine.with_host_memory(options.host_memory)
@@ -212,7 +213,7 @@ def _of_job(
         WorldError: If what must be the same in all processes is not.
     """
     from .backends.distributed.backend import DistributedBackend
-    from .backends.pairs.backend import PairsBackend
+    from .features.pairs.backend import PairsBackend
     from .worlds.crew import agree_on
 
     agree_on(world, same)
@@ -236,7 +237,7 @@ def _saving(output: str | Path | Output | None, force: bool) -> list[Listener]:
 
 def _try_peers(machine: Machine, facts: Iterable[Fact]) -> PeerAccess | None:
     """The short form of the attempts of peer access; None if none is offered, or on several hosts."""
-    from .driver.peer_attempts import attempt_peers
+    from .features.p2p.attempts import attempt_peers
     from .hardware.facts import Facts
 
     if machine.ranks or not any(gpu.peers for gpu in machine.gpus):
@@ -273,8 +274,8 @@ def blocks(
         >>> blocks.best(4096, 4000)
         <Method.KERNEL: 'kernel'>
     """
-    from .judging.block_map import map_of
-    from .testcases.blocks import of_directions
+    from .features.blocks.block_map import map_of
+    from .features.blocks.testcases import of_directions
 
     target = machine_named(machine)
     settings = {"tier": "quick", "sizes": sizes, "block_counts": blocks} | how
@@ -359,7 +360,7 @@ def p2p(
         >>> document.peers.verdicts["gpu0", "gpu1"].value
         'hangs'
     """
-    from .driver.peer_attempts import as_testcase, attempt_peers
+    from .features.p2p.attempts import as_testcase, attempt_peers
     from .hardware.facts import Facts
     from .results.output import Output
 

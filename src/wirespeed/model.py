@@ -298,6 +298,10 @@ class Collective:
         return f"{self.setting} at {self.bytes} B {'in place' if self.in_place else 'out of place'}"
 
 
+#: Keys of the tables of messages: times, bytes and messages per second.
+MESSAGE_LATENCY, MESSAGE_BANDWIDTH, MESSAGE_RATE = "latency", "bandwidth", "rate"
+
+
 class MessagePattern(StrEnum):
     """Order of the messages between two ranks. A Sample has one time; with ``EACH``, one per message."""
 

@@ -13,7 +13,7 @@ from .driver.listener import Listener
 from .errors import WirespeedError
 from .options import PlanOptions, declared
 from .terminal import one_line
-from .testcases import Testcase
+from .testcases.table import Testcase
 from .units import many
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import pytest
 import wirespeed
 from wirespeed.backends.cuda.cuda_driver import CudaBackend
 from wirespeed.errors import VerificationError
+from wirespeed.features.blocks.testcases import DIRECTIONS
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
 from wirespeed.options import RunOptions
-from wirespeed.testcases.blocks import DIRECTIONS
 from wirespeed.units import KIB, MIB
 
 pytestmark = pytest.mark.gpu

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.peer_gpu import VARIABLE
 from wirespeed.backends import facts
-from wirespeed.driver.peer_attempts import attempt_peers
+from wirespeed.features.p2p.attempts import attempt_peers
 from wirespeed.hardware.facts import Facts
 from wirespeed.hardware.topology import Machine
 from wirespeed.peer_access import Attempt, PeerAccess, PeerMechanism, PeerVerdict

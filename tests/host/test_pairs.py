@@ -16,12 +16,12 @@ import wirespeed
 from tests.threads import together, worlds
 from wirespeed.backends.host.endpoint import ShmSharing
 from wirespeed.backends.host.host_buffers import HostBuffers
-from wirespeed.backends.pairs.connection import Connection
 from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
+from wirespeed.features.pairs.connection import Connection
+from wirespeed.features.pairs.messages import HOST
+from wirespeed.features.pairs.sharing import reproducer, sharing
 from wirespeed.model import Engine, MemoryKind
-from wirespeed.testcases.messages import HOST
-from wirespeed.testcases.sharing import reproducer, sharing
 
 QUICK: dict[str, Any] = {"samples": 2, "copies": 3, "timeout": 5.0}
 SMALL = sharing("shm", HOST, 2**20, 4096, (0, 1, 4096))

@@ -398,7 +398,7 @@ class NoMemory(Backend):
 
 
 def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
-    from wirespeed.language.toml_file import of_line
+    from wirespeed.features.transfers.toml_file import of_line
 
     cases = of_line("rank0 -> rank1 1MiB rate=1GB/s; load rank1 -> rank0 64KiB").testcases
     seen: list[tuple[Sample, dict[int, int]]] = []
@@ -424,7 +424,7 @@ def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
 
 
 def test_messages_have_no_rate_and_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirespeed.language.toml_file import of_line
+    from wirespeed.features.transfers.toml_file import of_line
 
     monkeypatch.setattr(
         "wirespeed.backends.distributed.transport_selection.TransportSelector.of", lambda *_: "mpi"

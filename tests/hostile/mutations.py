@@ -14,10 +14,10 @@ from pathlib import Path
 import wirespeed
 from wirespeed.backends import describe
 from wirespeed.errors import UsageError
+from wirespeed.features.transfers import toml_file
+from wirespeed.features.transfers.toml_file import Program
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.judge import judge
-from wirespeed.language import toml_file
-from wirespeed.language.toml_file import Program
 from wirespeed.results.store import decode, encode
 
 LINES = (

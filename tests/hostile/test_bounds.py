@@ -15,11 +15,10 @@ import wirespeed
 from wirespeed import files
 from wirespeed.cli.main import main
 from wirespeed.errors import DocumentError, UsageError
+from wirespeed.features.transfers import toml_file
 from wirespeed.hardware import topology
 from wirespeed.judging import gates
-from wirespeed.language import toml_file
-from wirespeed.results import baseline, output, store
-from wirespeed.results import cells as overrides
+from wirespeed.results import baseline, output, overrides, store
 from wirespeed.terminal import columns
 
 _DOCUMENT = store.encode(wirespeed.run(["0"], machine="simulated:hgx-h200-2", samples=2, copies=1))

@@ -11,18 +11,18 @@ import pytest
 
 import wirespeed
 from wirespeed.errors import DocumentError, UsageError
-from wirespeed.judging.fleet import node_summary
+from wirespeed.features.fleet import screen as many_runs
+from wirespeed.features.fleet.page import fleet_page
 from wirespeed.judging.judged import Judged
+from wirespeed.judging.run_summary import run_summary
 from wirespeed.reports import Style, formats
 from wirespeed.reports import comparisons as compare_screen
 from wirespeed.reports import json as json_report
-from wirespeed.reports.html.fleet import fleet_page
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.reports.html.page import page
-from wirespeed.reports.records import CheckedRun
 from wirespeed.results import baseline
 from wirespeed.results.store import decode, encode
 from wirespeed.screens import check as check_screen
-from wirespeed.screens import many_runs
 
 #: What is changed in the JSON of a Document.
 Change = Callable[[dict[str, Any]], None]
@@ -144,7 +144,7 @@ def test_extreme_documents_are_shown_or_refused(name: str, good: Judged) -> None
     assert check_screen.render(judged, style) and json_report.render(judged, Style(checked=True))
     for form in set(formats()) - {"overalloc"}:
         assert wirespeed.render(judged, form, style)
-    summary = node_summary(judged)
+    summary = run_summary(judged)
     assert many_runs.render([CheckedRun(summary, ())], style) and fleet_page([summary] * 6)
     for pair in ([good, judged], [judged, good]):
         assert page(pair)

@@ -17,8 +17,8 @@ from tests.users import OTHER, needs_root
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
+from wirespeed.features.history.store import History, add
 from wirespeed.files import read
-from wirespeed.results.history import History, add
 from wirespeed.results.store import files_in, left_out, save
 
 

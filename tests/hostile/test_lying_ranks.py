@@ -15,12 +15,12 @@ import pytest
 
 from tests.unit.test_qualify_job import Worlds, impatient, in_threads, quick, worlds  # noqa: F401
 from wirespeed.errors import WirespeedError
-from wirespeed.judging.path_kinds import verdict_of
+from wirespeed.features.qualify import job, job_nodes, tcp_probe
+from wirespeed.features.qualify.procedure import Procedure
+from wirespeed.features.qualify.tcp_probe import TcpProbe
+from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import EndMemory
-from wirespeed.qualify import job, job_nodes, tcp_probe
-from wirespeed.qualify.procedure import Procedure
-from wirespeed.qualify.tcp_probe import TcpProbe
 from wirespeed.worlds.base import RankLost
 from wirespeed.worlds.crew import Crew
 

@@ -19,7 +19,7 @@ from wirespeed.cli import main as cli
 from wirespeed.cli.main import main
 from wirespeed.errors import DocumentError, UsageError
 from wirespeed.results import baseline, store
-from wirespeed.results.cells import load as load_overrides
+from wirespeed.results.overrides import load as load_overrides
 from wirespeed.worlds import base, launchers
 
 _MACHINE = "simulated:hgx-h200-2"

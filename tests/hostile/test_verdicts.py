@@ -15,6 +15,7 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import DocumentError, UsageError
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import formats
@@ -65,19 +66,21 @@ def test_one_mark_is_enough_for_a_simulated_run(
     for format in set(formats()) - {"overalloc"}:  # it shows only values
         assert "simulated" in wirespeed.render(document, format).lower(), format
     with pytest.raises(UsageError, match="the baseline is from"):
-        judge(document, baseline=msgspec.structs.replace(baseline.make([document]), simulated=False))
+        judge(
+            document, Criteria(baseline=msgspec.structs.replace(baseline.make([document]), simulated=False))
+        )
 
 
 def test_a_baseline_never_loosens_the_expected_range() -> None:
     good = of(RATES)
     low = scaled(good, 0.86)  # at the low end of the range
-    assert judge(low).verdict is judge(low, baseline=baseline.make([low])).verdict is Verdict.WARN
+    assert judge(low).verdict is judge(low, Criteria(baseline=baseline.make([low]))).verdict is Verdict.WARN
     slow = scaled(good, 0.01)
     lax = baseline.make([slow])
-    assert judge(slow).verdict is judge(slow, baseline=lax).verdict is Verdict.FAIL
-    (judgement, *_) = judge(slow, baseline=lax).judgements
+    assert judge(slow).verdict is judge(slow, Criteria(baseline=lax)).verdict is Verdict.FAIL
+    (judgement, *_) = judge(slow, Criteria(baseline=lax)).judgements
     assert judgement.why == "below the expected range" and judgement.least
-    tight = judge(scaled(good, 0.9), baseline=baseline.make([good]))
+    tight = judge(scaled(good, 0.9), Criteria(baseline=baseline.make([good])))
     assert tight.verdict is Verdict.FAIL and judge(scaled(good, 0.9)).verdict is Verdict.PASS
 
 
@@ -86,10 +89,10 @@ def test_deviations_that_reach_below_zero_judge_nothing() -> None:
     made = baseline.make([good])
     vague = {model: tuple(replace(e, spread=0.4) for e in found) for model, found in made.models.items()}
     with pytest.raises(UsageError, match=r"compared with the baseline: its runs differ too much in .*; make"):
-        judge(good, baseline=replace(made, models=vague))
+        judge(good, Criteria(baseline=replace(made, models=vague)))
     entries = {model: (*found[:-1], replace(found[-1], spread=0.0)) for model, found in vague.items()}
     noisy = replace(made, models=entries)
-    slow = judge(scaled(good, 0.01), baseline=noisy)
+    slow = judge(scaled(good, 0.01), Criteria(baseline=noisy))
     verdicts = {judgement.unit.more_is_better: judgement.verdict for judgement in slow.judgements}
     assert verdicts == {True: Verdict.FAIL, False: Verdict.FAIL}  # latencies by what is usual
 

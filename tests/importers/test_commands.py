@@ -9,7 +9,7 @@ import pytest
 import wirespeed
 from tests.importers.test_failed import LOGS as WHOLE
 from wirespeed.document import Document
-from wirespeed.importers.commands import Commands
+from wirespeed.features.imports.commands import Commands
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.unlike import unlike

@@ -13,8 +13,8 @@ from tests.conftest import GOLDEN
 from tests.importers.test_formats import OSU, STREAM, imported
 from wirespeed.cli.main import main
 from wirespeed.errors import UsageError
+from wirespeed.features.imports.scan import number, says_failure, scaled, status_of
 from wirespeed.hardware.limits import Allowance, allowances
-from wirespeed.importers.scan import number, says_failure, scaled, status_of
 from wirespeed.judging.judge import Check, judge
 from wirespeed.judging.verdict import Verdict
 

@@ -16,8 +16,8 @@ from wirespeed.cli.main import main
 from wirespeed.data import gpu_sheet, gpu_sheets
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
+from wirespeed.features.imports.scan import without_cut_line
 from wirespeed.hardware.topology import LinkKind
-from wirespeed.importers.scan import without_cut_line
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"
 A100 = (PUBLISHED / "nvbandwidth-a100-readme.txt").read_text()

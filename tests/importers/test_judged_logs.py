@@ -11,16 +11,16 @@ import wirespeed
 from tests.importers.test_assumed import H100, all_reduce, to_gpus
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.features.fleet import screen as many_runs
 from wirespeed.judging.error_advice import of_error
-from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview
+from wirespeed.judging.run_summary import run_summary
 from wirespeed.judging.unlike import unlike
 from wirespeed.judging.verdict import Verdict, share
 from wirespeed.reports import Style
-from wirespeed.reports.records import CheckedRun
-from wirespeed.screens import many_runs
+from wirespeed.reports.checked_runs import CheckedRun
 
 LOGS = Path(__file__).parents[1] / "data/logs"
 
@@ -231,7 +231,7 @@ def test_rdma_passes_from_88_percent_of_the_nic(percent: float, verdict: Verdict
 
 def test_numbers_of_many_runs_are_not_cut() -> None:
     published = sorted((LOGS.parent / "published").glob("*.txt"))
-    runs = [CheckedRun(node_summary(Judged(wirespeed.load_log(path))), ()) for path in published]
+    runs = [CheckedRun(run_summary(Judged(wirespeed.load_log(path))), ()) for path in published]
     for width in (40, 60, 80):
         table = many_runs.render(runs, Style(width=width)).split("\n\n")[0]
         assert not re.search(r"(?<=\s)[\d.]+…", table) and max(map(len, table.splitlines())) <= width

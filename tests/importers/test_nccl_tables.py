@@ -9,7 +9,7 @@ import pytest
 import wirespeed
 from tests.importers.test_formats import imported
 from wirespeed.document import Document
-from wirespeed.importers.nccl_ranks import of_command
+from wirespeed.features.imports.nccl_ranks import of_command
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 

@@ -11,8 +11,8 @@ from tests.importers.test_assumed import H100, all_reduce
 from tests.importers.test_formats import imported
 from wirespeed.cli.main import main
 from wirespeed.document import CollectiveInfo, Document, RankInfo
+from wirespeed.features.imports.host_facts import NcclLines
 from wirespeed.hardware.topology import LinkKind
-from wirespeed.importers.host_facts import NcclLines
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.results.imported_limits import UNKNOWN, between_hosts, with_network

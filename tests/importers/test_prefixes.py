@@ -15,7 +15,7 @@ from tests.importers.test_failed import LOGS, P2P
 from tests.importers.test_formats import imported
 from tests.importers.test_more_tools import EVERY
 from wirespeed.document import Document
-from wirespeed.importers.scan import without_prefixes
+from wirespeed.features.imports.prefixes import without_prefixes
 
 _DAY = "Wed Nov 25 16:24"
 #: Launcher or collector -> what it puts before line i. Forms of Open MPI 4 and 5, Slurm, Hydra, pdsh,

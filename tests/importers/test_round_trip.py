@@ -15,7 +15,7 @@ from wirespeed.document import Document
 from wirespeed.results.imported_limits import WIDER
 from wirespeed.results.store import decode, encode
 from wirespeed.tables import Cell
-from wirespeed.testcases import TABLE
+from wirespeed.testcases.table import TABLE
 
 #: nvbandwidth's testcases of one process.
 CASES = [case.name for case in TABLE if case.index is not None and case.index < 44]

@@ -17,10 +17,10 @@ import numpy as np
 
 from wirespeed.backends import test_data as contents
 from wirespeed.backends.provider import BackendError, Case, Elapsed, Group, RankDevice
-from wirespeed.cli import nccl_tests
 from wirespeed.cli.main import main
 from wirespeed.collectives.operations import OPERATIONS, Setting
 from wirespeed.errors import OutOfMemory
+from wirespeed.features.nccl_tests import command as nccl_tests
 from wirespeed.worlds import base, launchers
 from wirespeed.worlds.base import World
 

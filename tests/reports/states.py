@@ -20,11 +20,12 @@ from wirespeed.backends.simulated.faults import parse_fault
 from wirespeed.backends.simulated.machines import dgx_a100_8
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.features.fleet.page import fleet_page
 from wirespeed.hardware.topology import Machine
-from wirespeed.judging.fleet import node_summary
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.gates import load as load_gates
-from wirespeed.judging.judged import Criteria, Judged
-from wirespeed.reports.html.fleet import fleet_page
+from wirespeed.judging.judged import Judged
+from wirespeed.judging.run_summary import run_summary
 from wirespeed.reports.html.page import page
 
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -137,7 +138,7 @@ def fleet(count: int, machine: str = "dgx-a100-8") -> str:
     good = [run(machine, seed=seed) for seed in range(4)]
     slower = [still(wirespeed.run(machine=old, tier="quick", seed=seed)) for seed in range(4)]
     bad = [run(machine + fault) for fault in (NVLINKS, "+speed@gpu5-pcie2=0.5", "+busy@gpu1")]
-    found = [node_summary(Judged(one)) for one in (*good, *slower, *bad)]
+    found = [run_summary(Judged(one)) for one in (*good, *slower, *bad)]
     chosen = [i % 4 + 4 * (i % 3 == 2) for i in range(count)]
     for i in range(len(bad)):
         chosen[i * 7 % count + i * (count // 5)] = 8 + i

@@ -12,15 +12,15 @@ import pytest
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
+from wirespeed.features.fleet.page import fleet_page
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
+from wirespeed.judging.run_summary import run_summary
 from wirespeed.reports.html.comparison import sides_page
-from wirespeed.reports.html.fleet import fleet_page
 from wirespeed.reports.html.measurements import notebook_html
 from wirespeed.reports.html.page import page
-from wirespeed.results.compare import Unreadable
+from wirespeed.results.read_many import Unreadable
 
 from .states import command, run
 
@@ -46,7 +46,7 @@ def several(count: int) -> str:
 
 def fleet() -> str:
     def summary(document: Document) -> object:
-        return node_summary(Judged(document, file="node.json"))
+        return run_summary(Judged(document, file="node.json"))
 
     good, slow = (summary(run(TWO + fault, *CASES)) for fault in ("", "+nvlinks=9@gpu1"))
     return fleet_page([dataclasses.replace(slow if i == 5 else good, host=f"node{i}") for i in range(12)])

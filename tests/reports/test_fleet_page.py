@@ -14,11 +14,11 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.judging.judged import Criteria
-from wirespeed.reports.html.fleet import fleet_page, read_nodes
+from wirespeed.features.fleet.page import fleet_page, read_nodes
+from wirespeed.judging.criteria import Criteria
 from wirespeed.reports.html.page import page
 from wirespeed.reports.html.tables import capital
-from wirespeed.results import compare as many_files
+from wirespeed.results import read_many as many_files
 from wirespeed.results.store import save
 
 from .test_hostile import STRINGS, spoiled

@@ -119,7 +119,7 @@ def test_terminals_get_no_escape_sequence_but_ours(documents, format):
 def test_checks_and_comparisons_too(documents):
     from wirespeed.reports.comparisons import text as comparison_text
     from wirespeed.screens.check import render as check_text
-    from wirespeed.screens.descriptions import render_machine as machine_text
+    from wirespeed.screens.machine import render_machine as machine_text
 
     for kind, document in documents.items():
         texts = [

@@ -22,24 +22,25 @@ from wirespeed.cli.common import code_of, measured_code
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode
+from wirespeed.features.fleet import screen as many_runs
+from wirespeed.features.fleet.page import fleet_page
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging import diagnosis as diagnosing
 from wirespeed.judging import judge as judging
 from wirespeed.judging import overview as summing
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.gates import load as load_gates
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
+from wirespeed.judging.run_summary import run_summary
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
-from wirespeed.reports.html.fleet import fleet_page
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.reports.html.measurements import notebook_html
-from wirespeed.reports.records import CheckedRun
-from wirespeed.results import cells as overrides
+from wirespeed.results import overrides
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
-from wirespeed.screens import many_runs
 
 H200 = "simulated:hgx-h200-2"
 A100 = "simulated:dgx-a100-8"
@@ -212,7 +213,7 @@ def test_the_verdict_on_the_run(case: Case) -> None:
     """Each format and screen, parsed."""
     check, verdict = case.judged.check, case.state.verdict
     assert check.verdict is verdict
-    node = node_summary(case.judged)
+    node = run_summary(case.judged)
     doctor = doctor_screen.render(case.judged, case.style)
     (run,) = json.loads(case.shown("json"))["runs"]
     suite = ET.fromstring(case.shown("junit"))

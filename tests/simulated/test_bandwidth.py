@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import wirespeed
-from wirespeed.bandwidth import _number
 from wirespeed.errors import MachineError, UsageError
+from wirespeed.features.bandwidth import _number
 from wirespeed.run_errors import MeasurementFailed
 
 H200, A100, CPU = "simulated:hgx-h200-2", "simulated:dgx-a100-8", "simulated:cpu-2-sockets"

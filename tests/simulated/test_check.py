@@ -16,16 +16,17 @@ import wirespeed
 from tests.conftest import SPECS, still
 from wirespeed.cli.main import main
 from wirespeed.document import Status
-from wirespeed.judging.fleet import node_summary
+from wirespeed.features.fleet import screen as many_runs
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
+from wirespeed.judging.run_summary import run_summary
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports import comparisons as compare_screen
-from wirespeed.reports.records import CheckedRun
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.screens import check as check_screen
-from wirespeed.screens import many_runs
-from wirespeed.screens.descriptions import render_machine
+from wirespeed.screens.machine import render_machine
 from wirespeed.tables import THROTTLED, Quantity
 from wirespeed.units import MIB
 
@@ -224,14 +225,14 @@ def test_overrides_that_cannot_be_are_refused(
 
 
 def test_an_override_accepts_no_more_than_it_says() -> None:
-    from wirespeed.results.cells import Override
+    from wirespeed.results.overrides import Override
 
     document = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=0.5")
     for accept, verdict in ((0.6, Verdict.PASS), (0.9, Verdict.FAIL), (None, Verdict.PASS)):
         override = Override("x8", link="numa0-gpu1", accept=accept)
-        assert judge(document, [override]).verdict is verdict
+        assert judge(document, Criteria((override,))).verdict is verdict
     fast = wirespeed.run(["0"], machine="simulated:hgx-h200-2+speed@numa0-gpu1=3")
-    assert judge(fast, [Override("x8", link="numa0-gpu1", accept=0.1)]).verdict is Verdict.FAIL
+    assert judge(fast, Criteria((Override("x8", link="numa0-gpu1", accept=0.1),))).verdict is Verdict.FAIL
 
 
 def test_waiting_for_an_idle_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -419,7 +420,7 @@ def test_golden_nodes(golden: Golden) -> None:
         names = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce", "all_reduce"]
         document = wirespeed.run(names, machine=replace(machine, host=f"node{i}"), tier="quick")
         judged = Judged(document, file=f"{i}.json")
-        rows.append(CheckedRun(node_summary(judged), ("1 gate failed",) * (i // 3)))
+        rows.append(CheckedRun(run_summary(judged), ("1 gate failed",) * (i // 3)))
     both("check/nodes", lambda style: many_runs.render(rows, style), golden)
     both("check/nodes-once", lambda style: many_runs.render(rows[:1], style), golden)
     again = [replace(run, node=replace(run.node, host="node0")) for run in rows]

@@ -13,14 +13,14 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
-from wirespeed.judging.fleet import node_summary
 from wirespeed.judging.judged import Judged
+from wirespeed.judging.run_summary import run_summary
 from wirespeed.judging.verdict import Verdict, share
 from wirespeed.reports import Style, prometheus
 from wirespeed.reports.findings import GLANCE, number
 from wirespeed.reports.html.headline import tile
+from wirespeed.screens.brief import brief_of_run
 from wirespeed.screens.check import render as render_check
-from wirespeed.screens.many_runs import brief_of_run
 from wirespeed.units import GB
 
 GATE = "host to GPU and back, H100 and H200"
@@ -151,7 +151,7 @@ def test_one_fault_has_one_number_in_every_form() -> None:
     )
     assert lowest == figure.lead.value and f"{ratio:.0%} of expected" == portion
     assert [r for _, r in series["wirespeed_culprit_ratio"]] == [ratio]
-    assert node_summary(judged).figures[0].worst == figure.lead.value
+    assert run_summary(judged).figures[0].worst == figure.lead.value
 
 
 def test_a_kind_of_path_that_failed_leads_with_where_not_with_what_the_others_reach() -> None:

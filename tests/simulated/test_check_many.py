@@ -19,14 +19,16 @@ from wirespeed.cli.check import worst
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError
-from wirespeed.judging.fleet import FleetFigure, FleetNode
-from wirespeed.judging.judged import Criteria, Judged, MaxAge, unjudged
+from wirespeed.features.fleet import screen as many_runs
+from wirespeed.judging.criteria import Criteria, MaxAge
+from wirespeed.judging.judged import Judged, unjudged
+from wirespeed.judging.run_summary import RunSummary, SummaryFigure
 from wirespeed.reports import Style
-from wirespeed.reports.records import CheckedRun
-from wirespeed.results import compare as many_files
-from wirespeed.results.compare import Unreadable
+from wirespeed.reports.checked_runs import CheckedRun
+from wirespeed.results import read_many as many_files
+from wirespeed.results.read_many import Unreadable
 from wirespeed.results.store import files_in, left_out, save
-from wirespeed.screens import check_formats, many_runs
+from wirespeed.screens import check_formats
 from wirespeed.units import format_age, parse_age
 
 CASES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]
@@ -196,12 +198,12 @@ def test_processes_find_the_same(
 
 def nodes(count: int, word: str = "PASS", sentence: str = "", first: int = 0) -> list[CheckedRun]:
     figures = tuple(
-        FleetFigure(title, ("x",), 5e10, 2.5e10, int(word == "FAIL"))
+        SummaryFigure(title, ("x",), 5e10, 2.5e10, int(word == "FAIL"))
         for title in ("host ↔ GPU", "GPU ↔ GPU", "GPU memory", "host memory", "all-reduce")
     )
     return [
         CheckedRun(
-            FleetNode(
+            RunSummary(
                 f"{i}.json", f"node{i:03}", "", "8 x A", word, sentence, f"{i} normal", figures, {}, False,
                 f"mend {sentence}" if sentence else "", sentence,
             ), (),

@@ -21,14 +21,16 @@ from wirespeed.backends import collective_backend, describe
 from wirespeed.backends.provider import Elapsed
 from wirespeed.backends.simulated import collectives
 from wirespeed.backends.simulated.collectives import SimulatedProvider
-from wirespeed.cli import nccl_tests, nccl_tests_options
 from wirespeed.cli.common import speak_for_leader
 from wirespeed.cli.main import main
 from wirespeed.document import UNFINISHED
 from wirespeed.driver import session, worker
+from wirespeed.features.nccl_tests import command as nccl_tests
+from wirespeed.features.nccl_tests import not_possible
+from wirespeed.features.nccl_tests import options as nccl_tests_options
+from wirespeed.features.nccl_tests.text import PrintedLines
+from wirespeed.features.nccl_tests.view import View
 from wirespeed.options import RunOptions
-from wirespeed.reports.nccl_tests import PrintedLines
-from wirespeed.reports.nccl_tests_view import View
 from wirespeed.testcases.collectives import COLLECTIVES
 from wirespeed.worlds.base import World, WorldError
 from wirespeed.worlds.launchers import alone
@@ -237,7 +239,7 @@ def test_a_process_in_place_of_a_gpu_takes_the_next_one(
     ranks = options.threads * options.gpus
     per_process = ranks if "here" in given else 1
     operation = nccl_tests_options.chosen(options)
-    wanted = nccl_tests_options.Asked(options, operation, "nccl", per_process, (8,), None)
+    wanted = not_possible.Asked(options, operation, "nccl", per_process, (8,), None)
     world: Any = SimpleNamespace(local_rank=local)
     nccl_tests._maker(wanted, None)(world, world)
     assert made == [expected]
@@ -348,7 +350,7 @@ def test_a_process_that_reports_in_place_of_rank_0_prints_the_line(
 
 def test_each_result_is_printed_when_it_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[str] = []
-    monkeypatch.setattr("wirespeed.reports.nccl_tests._write", parts.append)
+    monkeypatch.setattr("wirespeed.features.nccl_tests.text._write", parts.append)
     assert main(["all_reduce_perf", "--machine", TWO, "-g", "2", "-b", "8", "-e", "8"]) == 0
     _, _, first, second, _ = parts
     assert re.fullmatch(r" +8 +2 +float +sum +-1 +\S+ +\S+ +\S+ +0", first)

@@ -21,9 +21,9 @@ from wirespeed.collectives.data_types import OPERATORS
 from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.document import RankInfo, Status
 from wirespeed.errors import OutOfMemory
+from wirespeed.features.nccl_tests.text import fixed
+from wirespeed.features.nccl_tests.view import spread
 from wirespeed.reports import Style, formats
-from wirespeed.reports.nccl_tests import fixed
-from wirespeed.reports.nccl_tests_view import spread
 
 Golden = Callable[[str, str], None]
 A100, H200 = "simulated:dgx-a100-8", "simulated:hgx-h200-2"

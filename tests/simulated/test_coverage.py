@@ -13,13 +13,14 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.facts import Known
 from wirespeed.hardware.topology import LinkKind, Machine
-from wirespeed.judging.cause import facts_of
+from wirespeed.judging.causes.run_facts import facts_of
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.inventory import missing
 from wirespeed.judging.judge import judge
-from wirespeed.judging.other_ways import odd_devices
+from wirespeed.judging.odd_devices import odd_devices
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Verdict
-from wirespeed.results.baseline import InventoryPart
+from wirespeed.results.inventory import InventoryPart
 
 CHECK = ["check", "--allow-simulated", "--no-save", "--machine"]
 H200, A100 = "simulated:hgx-h200-2", "simulated:dgx-a100-8"
@@ -140,7 +141,7 @@ def test_a_busy_cpu_leaves_the_verdict_of_the_rest(capsys: pytest.CaptureFixture
 
 def test_what_is_low_while_others_run_has_a_cause_that_is_possible() -> None:
     document = wirespeed.run(["host_latency_ladder"], machine="simulated:cpu-2-sockets+busy@numa0", samples=3)
-    check = judge(document, ignore_busy=True)
+    check = judge(document, Criteria(ignore_busy=True))
     slow = tuple(dataclasses.replace(one, verdict=Verdict.WARN) for one in check.judgements[:3])
     check = dataclasses.replace(
         check, judgements=slow, testcases={"host_latency_ladder": Verdict.WARN}, culprits=()

@@ -22,7 +22,7 @@ from wirespeed.driver.session import Session
 from wirespeed.measurement import Measurement
 from wirespeed.options import RunOptions
 from wirespeed.tables import Quantity, State
-from wirespeed.testcases import select
+from wirespeed.testcases.table import select
 
 TWO = "simulated:hgx-h200-2"
 

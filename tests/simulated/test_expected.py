@@ -10,11 +10,12 @@ import pytest
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.errors import MachineError, UsageError
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.criteria import Criteria
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
 from wirespeed.results import baseline
-from wirespeed.results.baseline import Inventory, InventoryPart
-from wirespeed.results.baseline import parse_inventory as parse
+from wirespeed.results.inventory import Inventory, InventoryPart
+from wirespeed.results.inventory import parse_inventory as parse
 from wirespeed.results.store import load, save
 
 A100 = "simulated:dgx-a100-8"

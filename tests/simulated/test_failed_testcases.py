@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from wirespeed.cli.main import main
-from wirespeed.reports.dialects import DIALECTS
+from wirespeed.features.nvbandwidth.dialects import DIALECTS
 
 RANKS = f"simulated:{Path(__file__).parents[1] / 'machines/four-ranks.json'}"
 SUCCESS = re.compile(r"^.*SUM multinode_device_to_device_memcpy_read_ce [0-9]+\.[0-9]+.*$", re.M)

@@ -16,9 +16,10 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import LinkKind
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.gates import GateResult, GateVerdict, compare_gates, known, load
 from wirespeed.judging.judge import judge
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.judged import Judged
 from wirespeed.screens import check as check_screen
 from wirespeed.units import GB, parse_rate
 

@@ -15,11 +15,11 @@ import pytest
 import wirespeed
 from tests.conftest import GOLDEN, SHAPES, SPECS, VERSION, still
 from wirespeed.document import Document, Status
-from wirespeed.judging import omissions
+from wirespeed.judging import replanned
 from wirespeed.options import includes
 from wirespeed.reports import Style
 from wirespeed.results.store import decode, encode, schema
-from wirespeed.testcases import TABLE
+from wirespeed.testcases.table import TABLE
 
 Golden = Callable[[str, str], None]
 #: Too many cells to keep every form of them, or to measure all testcases: those of every shape.
@@ -36,7 +36,7 @@ LARGE = {
 def of_this_version() -> Iterator[None]:
     """Documents without their version have the ranges of this one: no form plans them again."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(omissions, "__version__", VERSION)
+        patch.setattr(replanned, "__version__", VERSION)
         yield
 
 

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from wirespeed.cli.main import main
-from wirespeed.reports.nccl_tests_view import _general
+from wirespeed.features.nccl_tests.closing import _general
 
 TWO = ("--machine", "simulated:hgx-h200-2", "-g", "2")
 #: The average in health checks and benchmark suites: digits and points, digits with a fraction, a whole

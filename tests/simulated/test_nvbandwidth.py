@@ -15,12 +15,12 @@ import pytest
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
-from wirespeed.cli.nvbandwidth import Printer
 from wirespeed.errors import MachineError
+from wirespeed.features.nvbandwidth.command import Printer
 from wirespeed.hardware.facts import FABRIC_READY, Fact, Known
 from wirespeed.reports import Style
-from wirespeed.testcases import find
 from wirespeed.testcases.selections import named_pair, only_pairs, random_pairs
+from wirespeed.testcases.table import find
 
 Run = Callable[..., str]
 TWO = ["--machine", "simulated:hgx-h200-2"]

@@ -12,7 +12,8 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.criteria import Criteria
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.omissions import is_verified
 from wirespeed.judging.verdict import Verdict
 from wirespeed.results import baseline

@@ -16,6 +16,7 @@ import wirespeed
 from wirespeed.backends import connect as backends
 from wirespeed.document import Document, Status
 from wirespeed.hardware.topology import LinkKind
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview, overview, unknown_memory
@@ -24,7 +25,7 @@ from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.screens.check import render
 from wirespeed.tables import Cell
-from wirespeed.testcases import TABLE
+from wirespeed.testcases.table import TABLE
 
 
 def found(machine: str, *testcases: str) -> Overview:
@@ -177,7 +178,7 @@ def in_little_memory() -> Document:
 @pytest.mark.parametrize("ignore_busy", [False, True])
 def test_little_memory_is_no_busy_machine_and_a_cache_no_host_memory(ignore_busy: bool) -> None:
     document = in_little_memory()
-    check = judge(document, ignore_busy=ignore_busy)
+    check = judge(document, Criteria(ignore_busy=ignore_busy))
     seen = overview(document, check)
     assert seen.sentence.startswith("not enough memory on numa0") and "memory is in use" not in seen.sentence
     assert HOST_MEMORY not in {figure.kind for figure in seen.figures}

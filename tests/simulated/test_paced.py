@@ -10,11 +10,12 @@ import pytest
 import wirespeed
 from wirespeed.backends import describe
 from wirespeed.cli.main import main
+from wirespeed.features.transfers.toml_file import of_line
 from wirespeed.hardware.limits import HELD
 from wirespeed.hardware.network import Demand, completions
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.language.toml_file import of_line
 
 EIGHT = "simulated:dgx-a100-8"
 
@@ -68,7 +69,7 @@ def test_a_paced_transfer_is_judged_by_its_rate() -> None:
     assert cell.limit == 100e9 and cell.expected == (HELD * 100e9, 100e9)
     assert judge(document).verdict is Verdict.PASS
     slow = judged(EIGHT + "+speed@gpu0-nvswitch=0.2", "gpu0 -> gpu1 rate=100GB/s")
-    assert judge(slow, ignore_busy=True).verdict is Verdict.FAIL
+    assert judge(slow, Criteria(ignore_busy=True)).verdict is Verdict.FAIL
     small = judged(EIGHT, "gpu0 -> gpu1 16MiB rate=10GB/s").testcases[0].tables[0].cells[0]
     assert small.expected == (HELD * 10e9, 10e9)
     above = judged(EIGHT, "gpu0 -> gpu1 rate=900GB/s").testcases[0].tables[0].cells[0]

@@ -12,7 +12,7 @@ from wirespeed.document import Status
 from wirespeed.measurement import Measurement, Reduce
 from wirespeed.model import BufferAge, Message, MessagePattern
 from wirespeed.reports import formats
-from wirespeed.testcases import PlanOptions, find, select
+from wirespeed.testcases.table import PlanOptions, find, select
 
 RANKS = "simulated:" + str(Path(__file__).parents[1] / "machines" / "four-ranks.json")
 

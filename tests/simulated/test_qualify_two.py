@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from tests.unit.test_benchmarks import benchmark
 from wirespeed.cli.main import main
+from wirespeed.features.qualify.cluster_faults import FAULTS
 from wirespeed.hardware.facts import Fact, Known
-from wirespeed.judging.path_kinds import remedy_of, unexplained
+from wirespeed.judging.qualification_verdict import remedy_of, unexplained
 from wirespeed.qualification import (
     EndMemory,
     PartKind,
@@ -22,7 +23,6 @@ from wirespeed.qualification import (
     Stage,
     part_name,
 )
-from wirespeed.qualify.cluster_faults import FAULTS
 from wirespeed.results.store import load
 from wirespeed.units import KIB, MIB
 

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import main
-from wirespeed.cli.sailbandwidth import listed
 from wirespeed.document import Document
 from wirespeed.errors import VerificationError, WrongWord, WrongWords
+from wirespeed.features.nvbandwidth import dialects as sailbandwidth
+from wirespeed.features.nvbandwidth.sailbandwidth import listed
 from wirespeed.reports import SIMULATED, Style
-from wirespeed.reports import dialects as sailbandwidth
 
 TWO = ["--machine", "simulated:hgx-h200-2"]
 RANKS = ["--machine", f"simulated:{Path(__file__).parents[1] / 'machines/four-ranks.json'}"]

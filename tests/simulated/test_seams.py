@@ -25,10 +25,10 @@ from wirespeed.measurement import Measurement, Sample, Unit
 from wirespeed.model import Access, Engine
 from wirespeed.options import RunOptions
 from wirespeed.reports import Style, formats
-from wirespeed.reports.records import CheckedRun
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.tables import Quantity, State
-from wirespeed.testcases import Testcase
 from wirespeed.testcases.patterns import bisect, gpus
+from wirespeed.testcases.table import Testcase
 
 # A testcase: one row over a pattern.
 HALVES = Testcase("gpus_bisect_write_ce", "every GPU pushes to the one half of the machine away, all at once",

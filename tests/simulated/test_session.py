@@ -32,7 +32,7 @@ from wirespeed.measurement import Measurement, Sample
 from wirespeed.model import Transfer
 from wirespeed.options import RunOptions
 from wirespeed.tables import Quantity, State
-from wirespeed.testcases import Testcase, select
+from wirespeed.testcases.table import Testcase, select
 from wirespeed.worlds.base import RankLost
 
 TWO = "simulated:hgx-h200-2"

@@ -21,12 +21,12 @@ from tests.reports.test_hostile import STRINGS, spoiled
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import ExitCode, MissingPackage, UsageError
+from wirespeed.features.history.store import add
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Axis
 from wirespeed.reports.html.measurements import _text
 from wirespeed.reports.records import TIMES
 from wirespeed.results.cells import Key
-from wirespeed.results.history import add
 from wirespeed.tables import Cell
 from wirespeed.terminal import Tabular
 
@@ -294,7 +294,7 @@ def test_the_best_method_takes_sizes(results: dict[str, Any], block: Any, blocks
 def test_history_and_qualify_are_those_of_the_commands(
     results: dict[str, Any], document: Document, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import wirespeed.qualify.job  # a package of the same name
+    import wirespeed.features.qualify.job  # a package of the same name
 
     files = [tmp_path / f"{i}.json" for i in range(2)]
     for i, file in enumerate(files):

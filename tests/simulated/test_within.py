@@ -26,8 +26,8 @@ from wirespeed.judging.omissions import left_out
 from wirespeed.judging.verdict import Verdict
 from wirespeed.options import RULES, RunOptions
 from wirespeed.statistics import Fixed, Precise
-from wirespeed.testcases import TABLE, find
 from wirespeed.testcases.selections import COVERING, by_value
+from wirespeed.testcases.table import TABLE, find
 
 EIGHT = "dgx-a100-8"
 #: By how much a measurement may exceed its estimate, in s.

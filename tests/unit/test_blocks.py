@@ -29,23 +29,23 @@ from wirespeed.document import TestcaseResult
 from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.sampling import take
 from wirespeed.errors import MeasurementTimeout, Unreachable, UsageError, VerificationError
+from wirespeed.features.blocks import testcases as blocks
+from wirespeed.features.blocks.block_map import BlockMap, Crossing
+from wirespeed.features.blocks.block_models import MODEL_ERROR, Point, best_of, rule_of
+from wirespeed.features.blocks.testcases import of_directions
+from wirespeed.features.blocks.testcases import of_key as of_lists
+from wirespeed.features.blocks.text import text
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.limits import Allowance
 from wirespeed.hardware.topology import Machine
-from wirespeed.judging.block_map import BlockMap, Crossing
-from wirespeed.judging.block_models import MODEL_ERROR, Point, best_of, rule_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, PoolLayout, Transfer
 from wirespeed.options import PlanOptions, RunOptions
-from wirespeed.reports.blocks import text
 from wirespeed.reports.records import records
 from wirespeed.reports.style import Style
 from wirespeed.statistics import Fixed
 from wirespeed.tables import Calls
-from wirespeed.testcases import blocks
-from wirespeed.testcases.blocks import of_directions
-from wirespeed.testcases.blocks import of_key as of_lists
 from wirespeed.units import KIB
 
 MACHINE = Machine(

@@ -16,9 +16,9 @@ from wirespeed.backends.mixed import MixedBackend, assigned
 from wirespeed.data import efficiencies
 from wirespeed.driver.concurrency import one_after_another
 from wirespeed.errors import BackendError
+from wirespeed.features.transfers.toml_file import of_line
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network
-from wirespeed.language.toml_file import of_line
 from wirespeed.measurement import Measurement, Place, Reduce, Sample
 from wirespeed.model import Engine
 from wirespeed.options import RunOptions

@@ -12,8 +12,8 @@ from tests.host.test_pairs import Queued
 from tests.host.test_pairs import wire as wire
 from tests.threads import together, worlds
 from wirespeed.backends.cpu_sharing import NO_CPU, current_cpu, sharing
-from wirespeed.backends.pairs import connection
 from wirespeed.document import Document
+from wirespeed.features.pairs import connection
 from wirespeed.worlds.base import Member
 
 MEMBERS = [Member(rank, host, 10 + rank, 0) for rank, host in enumerate("aabb")]

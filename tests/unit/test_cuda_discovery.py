@@ -29,7 +29,7 @@ from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.measurement import Measurement, Place
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.tables import Quantity
-from wirespeed.testcases import PlanOptions
+from wirespeed.testcases.table import PlanOptions
 
 SWITCH, DIRECT, UNKNOWN = 2, 0, 255
 
@@ -398,7 +398,7 @@ def test_peers_are_what_cuda_allows(
 def test_what_cuda_does_not_allow_is_waived_in_its_cells(root: Path, cuda: FakeCuda) -> None:
     cuda.peers = lambda a, b: {a, b} != {0, 1}
     machine = discover(Machine(""), root, FakeNvml(3))
-    (case,) = wirespeed.testcases.select(["device_to_device_memcpy_read_ce"])
+    (case,) = wirespeed.testcases.table.select(["device_to_device_memcpy_read_ce"])
     waived = {(w.row, w.column): w.reason for w in case.plan(machine, PlanOptions()).waived}
     assert waived == {(0, 1): "gpu0 has no peer access to gpu1", (1, 0): "gpu1 has no peer access to gpu0"}
 

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.features.fleet.analysis import analyse, boundary, separating
 from wirespeed.hardware.facts import Known
-from wirespeed.judging.fleet import FleetFigure, FleetNode, analyse, boundary, separating
+from wirespeed.judging.run_summary import RunSummary, SummaryFigure
 
 COPIES = ("host_to_device_memcpy_ce",)
 
@@ -17,9 +18,9 @@ COPIES = ("host_to_device_memcpy_ce",)
 def node(
     i: int, value: float, lowest: float | None = None, word: str = "PASS", model: str = "8 x A", **of: str
 ):
-    figure = FleetFigure("host ↔ GPU", COPIES, value, value if lowest is None else lowest)
+    figure = SummaryFigure("host ↔ GPU", COPIES, value, value if lowest is None else lowest)
     attributes = {"serial": f"s{i}", "rack": f"r{i % 3}", **of}
-    return FleetNode(f"{i}.json", f"node{i:02}", "", model, word, "", "", (figure,), attributes)
+    return RunSummary(f"{i}.json", f"node{i:02}", "", model, word, "", "", (figure,), attributes)
 
 
 def noisy(n: int, typical: float, seed: int = 0) -> list[float]:
@@ -52,8 +53,8 @@ def test_models_are_not_compared_with_each_other() -> None:
 
 def test_figures_of_other_testcases_are_not_compared() -> None:
     nodes = [node(i, value) for i, value in enumerate(noisy(10, 50))]
-    other = FleetFigure("host ↔ GPU", ("host_to_device_memcpy_sm",), 20.0, 20.0)
-    nodes.append(FleetNode("o.json", "other", "", "8 x A", "PASS", "", "", (other,)))
+    other = SummaryFigure("host ↔ GPU", ("host_to_device_memcpy_sm",), 20.0, 20.0)
+    nodes.append(RunSummary("o.json", "other", "", "8 x A", "PASS", "", "", (other,)))
     assert not analyse(nodes).outliers
 
 
@@ -116,8 +117,8 @@ def test_the_worst_nodes_come_first() -> None:
 
 
 def test_nodes_with_links_down_are_said_to_have_some() -> None:
-    from wirespeed.reports.html.fleet import _named
-    from wirespeed.results.cells import NVLINKS, attributes
+    from wirespeed.features.fleet.page import _named
+    from wirespeed.results.settings import NVLINKS, attributes
 
     document = wirespeed.run(["0"], machine="simulated:dgx-a100-8+nvlinks=6@gpu3", samples=3, copies=1)
     assert attributes(document)[NVLINKS] == "some links down (6 to 12 active)"

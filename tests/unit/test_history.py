@@ -21,14 +21,13 @@ from benchmarks.history import told, year
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
-from wirespeed.judging.courses import FEWEST_RUNS, courses, threshold
-from wirespeed.judging.history import MachineHistory, judged
-from wirespeed.reports.comparisons import FORMATS_HISTORY as FORMATS
-from wirespeed.reports.comparisons import sparkline
-from wirespeed.reports.html.comparison import history_page
+from wirespeed.features.history.courses import FEWEST_RUNS, courses, threshold
+from wirespeed.features.history.events import MachineHistory, judged
+from wirespeed.features.history.file import DamagedHistory, unpacked
+from wirespeed.features.history.page import history_page
+from wirespeed.features.history.store import History, Past, add
+from wirespeed.features.history.text import FORMATS, sparkline
 from wirespeed.reports.style import Style
-from wirespeed.results.history import History, Past, add
-from wirespeed.results.history_file import DamagedHistory, unpacked
 from wirespeed.results.store import save
 
 NOISE = 0.01
@@ -481,9 +480,9 @@ def test_too_many_values_are_not_looked_at(
     add(file, document, "pass")
     with closing(History(file)) as history:
         size = len(history.past(history.machines()[0]).cells)
-        monkeypatch.setattr("wirespeed.results.history._MOST_VALUES", size)
+        monkeypatch.setattr("wirespeed.features.history.store._MOST_VALUES", size)
         history.past(history.machines()[0])
-        monkeypatch.setattr("wirespeed.results.history._MOST_VALUES", size - 1)
+        monkeypatch.setattr("wirespeed.features.history.store._MOST_VALUES", size - 1)
         with pytest.raises(DamagedHistory, match="too many"):
             history.past(history.machines()[0])
 

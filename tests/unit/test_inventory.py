@@ -24,8 +24,8 @@ from wirespeed.errors import UsageError
 from wirespeed.hardware.facts import Fact, Facts, Known
 from wirespeed.judging.inventory import Missing, missing
 from wirespeed.judging.verdict import Verdict
-from wirespeed.results.baseline import Inventory, InventoryPart, strictest
-from wirespeed.results.baseline import parse_inventory as parse
+from wirespeed.results.inventory import Inventory, InventoryPart, strictest
+from wirespeed.results.inventory import parse_inventory as parse
 
 #: Addresses of eight GPUs, two below each of four PCIe switches.
 ADDRESSES = [f"0000:{switch}{3 + port}:00.0" for switch in range(1, 5) for port in range(2)]

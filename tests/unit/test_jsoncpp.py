@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from wirespeed.reports.nvbandwidth_json import styled
+from wirespeed.features.nvbandwidth.json import styled
 
 
 def test_the_layout() -> None:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from wirespeed.backends import describe
 from wirespeed.errors import UsageError
+from wirespeed.features.transfers.parser import parse
+from wirespeed.features.transfers.resolve import Defaults, resolve
+from wirespeed.features.transfers.syntax import line_of
+from wirespeed.features.transfers.toml_file import of_line
 from wirespeed.hardware.topology import Machine
-from wirespeed.language.parser import parse
-from wirespeed.language.resolve import Defaults, resolve
-from wirespeed.language.syntax import line_of
-from wirespeed.language.toml_file import of_line
 from wirespeed.model import Access, Collective, Engine, Memory, MemoryKind, Operation, Role, Transfer
 
 from ..hostile import mutations

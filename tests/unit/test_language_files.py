@@ -10,16 +10,17 @@ import wirespeed
 from wirespeed.backends import describe
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
+from wirespeed.features.transfers import toml_file
+from wirespeed.features.transfers.syntax import line_of
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.language import toml_file
-from wirespeed.language.syntax import line_of
 from wirespeed.measurement import Expectation, Reduce
 from wirespeed.model import Transfer
 from wirespeed.results.baseline import encode, make
 from wirespeed.results.store import decode
 from wirespeed.results.store import encode as encoded
-from wirespeed.testcases import Testcase
+from wirespeed.testcases.table import Testcase
 
 TWO = describe("simulated:hgx-h200-2")
 ABOUT = '[[measurement]]\nname = "a"\n'
@@ -110,7 +111,7 @@ def test_a_stored_baseline_tightens_an_expectation() -> None:
     baseline = make([run(text)])
     slow = run(text, "simulated:hgx-h200-2+speed@gpu0-gpu1=0.5")
     assert judge(slow).verdict is Verdict.PASS
-    assert judge(slow, baseline=baseline).verdict is Verdict.FAIL
+    assert judge(slow, Criteria(baseline=baseline)).verdict is Verdict.FAIL
 
 
 def test_a_saved_run_makes_no_other_file_be_read() -> None:

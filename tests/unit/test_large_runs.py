@@ -17,10 +17,10 @@ from wirespeed.backends import describe
 from wirespeed.cli.main import main
 from wirespeed.driver import worker
 from wirespeed.hardware import limits
-from wirespeed.judging import omissions as expectations
+from wirespeed.judging import replanned as expectations
 from wirespeed.reports import Style, console
 from wirespeed.results.store import load
-from wirespeed.testcases import find
+from wirespeed.testcases.table import find
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "two-h200.json"
 EIGHT = "simulated:dgx-a100-8"

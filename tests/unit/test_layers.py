@@ -15,7 +15,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "wirespeed"
 ALLOWED = {
-    "cuda": ("backends/cuda/",),
+    "cuda": ("backends/cuda/", "features/storage/cufile.py"),
     "nccl": ("backends/nccl/",),
     "pynvml": ("backends/cuda/",),
     "mpi4py": ("worlds/mpi.py", "backends/mpi/"),
@@ -57,28 +57,27 @@ def test_only_its_own_parts_import_a_library(library: str) -> None:
     assert [user for user in users if not user.startswith(ALLOWED[library])] == []
 
 
-#: Each may import what stands above it, and its own parts. A folder stands for all that is in it.
+#: Each may import what stands above it, and its own parts. A folder stands for all that is in it, but
+#: ``features`` for the table of them.
 LAYERS = (
     ("files", "model", "terminal", "version"),
     ("errors", "measurement"),
-    ("units",),
+    ("native", "units"),
     ("tables",),
     ("peer_access", "qualification", "statistics"),
     ("options",),
     ("collectives",),
     ("hardware",),
+    ("features",),
     ("data", "document", "testcases"),
     ("run_errors", "worlds"),
     ("backends",),
     ("driver",),
     ("results",),
-    ("importers",),
     ("judging",),
-    ("language",),
     ("reports", "progress"),
     ("screens",),
     ("api",),
-    ("bandwidth", "qualify"),
     ("answers",),
     ("cli", "__main__"),
 )
@@ -107,6 +106,11 @@ def own_imports(module: str) -> frozenset[str]:
     return frozenset(imports - {module})
 
 
+def feature_of(module: str) -> str:
+    """The feature to which a module belongs; empty for the core."""
+    return module.split(".")[1] if module.startswith("features.") else ""
+
+
 def test_no_part_imports_one_below_it() -> None:
     rank = {part: i for i, layer in enumerate(LAYERS) for part in layer}
     assert {module.partition(".")[0] for module in MODULES if module} == rank.keys()
@@ -114,9 +118,53 @@ def test_no_part_imports_one_below_it() -> None:
         f"{module} imports {other}"
         for module in sorted(MODULES)
         for other in sorted(own_imports(module))
-        if module and other and rank[other.partition(".")[0]] > rank[module.partition(".")[0]]
+        if module and other and not feature_of(module) and not feature_of(other)
+        if rank[other.partition(".")[0]] > rank[module.partition(".")[0]]
     ]
     assert wrong == []
+
+
+#: Parts of the core that name features; all others ask the table of features.
+FACADE = ("", "answers", "api")
+#: Features that another feature needs.
+NEEDED = {
+    "bandwidth": {"transfers"},
+    "blocks": {"storage"},
+    "qualify": {"fleet", "transfers"},
+    "transfers": {"storage"},
+}
+
+
+#: Parts that import features until the table has what they ask for.
+STILL = {
+    "cli.check", "cli.common", "cli.compare", "cli.doctor", "cli.report", "cli.run",
+}  # fmt: skip
+
+
+def test_the_core_imports_no_feature() -> None:
+    found = {
+        (module, other)
+        for module in MODULES
+        for other in own_imports(module)
+        if feature_of(other) and not feature_of(module) and module not in FACADE
+    }
+    assert {module for module, _ in found} <= STILL
+
+
+def test_features_hardly_need_each_other() -> None:
+    needed: dict[str, set[str]] = {}
+    for module in MODULES:
+        for other in own_imports(module):
+            if (mine := feature_of(module)) and (theirs := feature_of(other)) not in ("", mine):
+                needed.setdefault(mine, set()).add(theirs)
+    assert needed == NEEDED
+
+
+def test_every_feature_has_a_row() -> None:
+    from wirespeed.features import FEATURES
+
+    folders = {feature_of(module) for module in MODULES if feature_of(module)}
+    assert folders == {feature.name for feature in FEATURES}
 
 
 def test_files_import_each_other_in_no_circle() -> None:

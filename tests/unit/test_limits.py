@@ -15,7 +15,7 @@ from wirespeed.hardware.network import Demand, Network, fair_shares
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.measurement import Measurement, Place, Reduce
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
-from wirespeed.testcases import find
+from wirespeed.testcases.table import find
 from wirespeed.units import MIB
 
 

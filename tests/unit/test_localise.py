@@ -15,7 +15,7 @@ from wirespeed.data import efficiencies
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network
 from wirespeed.judging.localise import Observation, localise
-from wirespeed.testcases import find
+from wirespeed.testcases.table import find
 
 SWITCHED = parse("dgx-a100-8")
 NETWORK = Network(SWITCHED)

@@ -15,14 +15,14 @@ import pytest
 
 import wirespeed
 from wirespeed import RunOptions, UsageError
-from wirespeed.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.cli.common import run_options
 from wirespeed.cli.parser import Parser
+from wirespeed.features.bandwidth.arguments import GpuEngine, NumaEngine
+from wirespeed.features.nvbandwidth.dialects import DIALECTS
 from wirespeed.judging.gates import GateSetName
 from wirespeed.model import Engine, PoolLayout
 from wirespeed.options import PYTHON, Option, PlanOptions, Share, Tier, agreed, declared
 from wirespeed.reports import FORMATS, DialectName
-from wirespeed.reports.dialects import DIALECTS
 from wirespeed.statistics import Fixed, Precise
 
 TWO = "simulated:hgx-h200-2"
@@ -220,17 +220,25 @@ def test_choices_have_one_source() -> None:
             with pytest.raises(UsageError, match=f"{wrong}.*; choose one of {', '.join(about.choices)}"):
                 RunOptions(**{name: wrong})
     package = Path(wirespeed.__file__).parent
-    names = [one.stem for one in (package / "reports").iterdir() if one.stem != "__init__"]
-    modules = {name: import_module(f"wirespeed.reports.{name}") for name in names if name[0].isalpha()}
-    made = {name.replace("_", "-") for name, module in modules.items() if hasattr(module, "render")}
-    made |= {
-        name.removeprefix("render_").replace("_", "-")
-        for module in modules.values()
-        for name in vars(module)
-        if name.startswith("render_")
+    files = [*(package / "reports").rglob("*.py"), *(package / "features").rglob("*.py")]
+    names = [".".join(one.relative_to(package.parent).with_suffix("").parts) for one in files]
+    modules = {
+        name.removesuffix(".__init__"): import_module(name.removesuffix(".__init__")) for name in names
     }
-    assert {row.name for row in FORMATS} == made
-    several = {name for name, module in modules.items() if {"part", "joined"} <= vars(module).keys()}
+    renders = {
+        f"{name}{end}"
+        for name, module in modules.items()
+        for own in vars(module)
+        if (own == "render" or own.startswith("render_")) and getattr(module, own).__module__ == name
+        if name != "wirespeed.reports" and not name.endswith(".screen")
+        for end in ["" if own == "render" else f":{own}"]
+    }
+    assert {row.module or f"wirespeed.reports.{row.name.replace('-', '_')}" for row in FORMATS} == renders
+    several = {
+        name.rpartition(".")[2]
+        for name, module in modules.items()
+        if {"part", "joined", "render"} <= vars(module).keys()
+    }
     assert {row.name for row in FORMATS if row.checked} == several
     assert sorted(get_args(GateSetName)) == sorted(
         one.stem for one in (package / "data/gates").glob("*.toml")

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from wirespeed.qualify import limits
-from wirespeed.qualify.limits import largest_packet
+from wirespeed.features.qualify import path_mtu
+from wirespeed.features.qualify.path_mtu import largest_packet
 
 
 class Dropping(socket.socket):
@@ -48,8 +48,8 @@ def network(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def drops(most: int) -> None:
         monkeypatch.setattr(Dropping, "most", most)
-        monkeypatch.setattr(limits.socket, "socket", Dropping)
-        monkeypatch.setattr(limits, "_BEHIND_S", 0.001)
+        monkeypatch.setattr(path_mtu.socket, "socket", Dropping)
+        monkeypatch.setattr(path_mtu, "_BEHIND_S", 0.001)
 
     return drops
 

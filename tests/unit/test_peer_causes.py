@@ -22,14 +22,14 @@ from benchmarks.peer_access import failures, false_alarms
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.document import Document
+from wirespeed.features.p2p.causes import PeerFindings, find_peers
+from wirespeed.features.p2p.screen import render, to_json
 from wirespeed.hardware.facts import OFF, ON, Fact, Known
 from wirespeed.hardware.topology import Machine, load
 from wirespeed.judging.judge import judge
-from wirespeed.judging.peer_causes import PeerFindings, find_peers
 from wirespeed.judging.verdict import Verdict
 from wirespeed.peer_access import ALL, Attempt, PeerAccess, PeerMechanism, PeerVerdict, rounds, worded
 from wirespeed.reports import Style
-from wirespeed.screens.doctor import render_of_p2p, to_json
 
 V = PeerVerdict
 INTEL, AMD = "Intel(R) Xeon(R) W-2295", "AMD EPYC 7302 16-Core Processor"
@@ -235,7 +235,7 @@ def test_a_gpu_accesses_eight_peers_at_once_over_pcie(count: int | None, groups:
     assert sorted(sum(found.groups, ())) == (list(range(len(machine.gpus))) if groups else [])
     assert found.verdict is (Verdict.WARN if groups else Verdict.PASS)
     assert ("for at most 8 peers at once" in found.sentence) is bool(groups)
-    text = render_of_p2p(document, found, Style())
+    text = render(document, found, Style())
     assert text.count("export CUDA_VISIBLE_DEVICES=") == len(groups)
     assert json.loads(to_json(document, found))["groups"] == [list(group) for group in found.groups]
     assert judge(document).verdict is found.verdict
@@ -243,7 +243,7 @@ def test_a_gpu_accesses_eight_peers_at_once_over_pcie(count: int | None, groups:
 
 @pytest.mark.parametrize(("machine", "groups"), [("hgx-b200-8", 0), ("l40s-8", 2)])
 def test_nvswitch_has_no_maximum_of_peers(machine: str, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.judging.peer_causes.MOST_PEERS", 4)
+    monkeypatch.setattr("wirespeed.features.p2p.causes.MOST_PEERS", 4)
     found = find_peers(wirespeed.p2p(f"simulated:{machine}", seed=1))
     assert found is not None and len(found.groups) == groups
 
@@ -255,7 +255,7 @@ def test_all_commands_of_a_repair_are_shown_or_none() -> None:
     finding = found.causes[0]
     nine = replace(finding, repair=(*finding.repair, "sudo setpci -s 0000:00:09.1 ECAP_ACS+6.w=0000"))
     for repair, verbose, shown in ((finding, False, 8), (nine, False, 0), (nine, True, 9)):
-        text = render_of_p2p(document, replace(found, causes=(repair,)), Style(verbose=verbose))
+        text = render(document, replace(found, causes=(repair,)), Style(verbose=verbose))
         assert text.count("sudo setpci") == shown
         assert ("9 commands; -v shows them" in text) is (shown == 0)
 

@@ -19,9 +19,9 @@ from tests.fakes.peer_gpu import COUNT, VARIABLE
 from tests.warm import Warm
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
-from wirespeed.driver import peer_processes
-from wirespeed.driver.peer_attempts import attempt_peers
-from wirespeed.driver.peer_processes import of_nccl
+from wirespeed.features.p2p import processes as peer_processes
+from wirespeed.features.p2p.attempts import attempt_peers
+from wirespeed.features.p2p.processes import of_nccl
 from wirespeed.hardware.facts import OK, Fact, Facts, Known
 from wirespeed.hardware.topology import Machine
 from wirespeed.peer_access import ALL, MOST_PEERS, SHORT, Attempt, PeerAccess, PeerMechanism, PeerVerdict
@@ -213,8 +213,8 @@ INTERRUPTED = """
 import wirespeed
 from tests.unit.test_peer_processes import machine
 from wirespeed.document import Document
-from wirespeed.driver import peer_processes
-from wirespeed.driver.peer_attempts import attempt_peers
+from wirespeed.features.p2p import processes as peer_processes
+from wirespeed.features.p2p.attempts import attempt_peers
 from wirespeed.hardware.facts import Facts
 attempt_peers(machine(4), Facts([]))
 """

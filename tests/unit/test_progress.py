@@ -13,7 +13,7 @@ from tests.conftest import own_time
 from wirespeed import progress
 from wirespeed.document import Document, TestcaseResult
 from wirespeed.progress import Bars
-from wirespeed.testcases import TABLE, Testcase, select
+from wirespeed.testcases.table import TABLE, Testcase, select
 
 
 class Watched(Bars):

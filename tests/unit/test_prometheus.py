@@ -19,10 +19,11 @@ from prometheus_client.parser import text_string_to_metric_families
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
-from wirespeed.judging.judged import Criteria, Judged
+from wirespeed.judging.criteria import Criteria
+from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style
+from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.reports.prometheus import HELP, STATES, joined, part
-from wirespeed.reports.records import CheckedRun
 from wirespeed.results.cells import placed
 from wirespeed.results.store import save
 
@@ -232,7 +233,7 @@ def run_of(file: str, document: Document, style: Style) -> CheckedRun:
 
 
 def test_promtool_finds_nothing_wrong_with_the_metrics(promtool: str, good: Document, bad: Document) -> None:
-    from wirespeed.results.compare import Unreadable
+    from wirespeed.results.read_many import Unreadable
 
     runs = [run_of("a.json", good, Style(all_cells=True)), run_of("b.json", bad, Style())]
     for text in (shown(bad), joined(runs, [Unreadable('c".json', "broken")], Style())):
@@ -291,7 +292,7 @@ def checked(expression: str, known: Series) -> None:
 @pytest.fixture(scope="module")
 def output(bad: Document) -> str:
     """What `check` of a failing node and of a broken file prints."""
-    from wirespeed.results.compare import Unreadable
+    from wirespeed.results.read_many import Unreadable
 
     lost = measured("+gone@gpu5")
     made = [run_of("bad.json", real(bad), Style()), run_of("lost.json", real(lost), Style())]

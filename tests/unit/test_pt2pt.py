@@ -15,22 +15,22 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.base import RunOptions
 from wirespeed.backends.host.host_buffers import HostBuffers
-from wirespeed.backends.pairs.connection import Connection, Ends, pattern, verify
-from wirespeed.backends.pairs.message_patterns import PreparedMessages
 from wirespeed.cli.main import main
-from wirespeed.cli.two_ranks import Lines
 from wirespeed.document import SCHEMA, Document, Status, TestcaseResult
 from wirespeed.driver import slow_rows
 from wirespeed.errors import BackendError, VerificationError
+from wirespeed.features.pairs.command import Lines
+from wirespeed.features.pairs.connection import Connection, Ends, pattern, verify
+from wirespeed.features.pairs.message_patterns import PreparedMessages
+from wirespeed.features.pairs.overalloc_text import reproduced
+from wirespeed.features.pairs.sharing import WITH, WITHOUT, exact, reproducer
 from wirespeed.hardware.topology import Machine, Rank
 from wirespeed.measurement import Axis, Measurement, Unit
 from wirespeed.model import Engine, Memory, MemoryKind, Message, MessagePattern
 from wirespeed.options import PlanOptions
 from wirespeed.reports import render
-from wirespeed.reports.overalloc import reproduced
 from wirespeed.statistics import summarise
 from wirespeed.tables import Cell, Table
-from wirespeed.testcases.sharing import WITH, WITHOUT, exact, reproducer
 
 
 def document(result: TestcaseResult, **options: Any) -> Document:
@@ -229,7 +229,7 @@ def wires() -> tuple[Any, Any]:
     from tests.fakes.nccl import Driver, Nccl
     from wirespeed.backends.cuda.cuda_driver import CudaNativeCalls
     from wirespeed.backends.native import Functions
-    from wirespeed.backends.pairs.libraries import NcclWire
+    from wirespeed.features.pairs.libraries import NcclWire
 
     driver = Driver(cast(Any, None))
     nccl = Nccl(driver)

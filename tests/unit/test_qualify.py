@@ -14,8 +14,19 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.errors import ExitCode, MachineError, UsageError
+from wirespeed.features.qualify import slurm as switches
+from wirespeed.features.qualify.cluster import Values
+from wirespeed.features.qualify.cluster_faults import ClusterFault, NicModel
+from wirespeed.features.qualify.inference import Paths, explain, reference_of
+from wirespeed.features.qualify.limits import below_alike
+from wirespeed.features.qualify.measured_topology import Pair, rounds_of_all, topology_of
+from wirespeed.features.qualify.messages import confirmed_by_sizes, sizes_at
+from wirespeed.features.qualify.pairing import groups_of, matchings, representatives, wrongly_blamed
+from wirespeed.features.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
+from wirespeed.features.qualify.simulated_cluster import SimulatedCluster, parse_cluster
+from wirespeed.features.qualify.text import certainty
 from wirespeed.judging.judge import judge
-from wirespeed.judging.path_kinds import verdict_of
+from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import (
     OF_NODE,
@@ -31,24 +42,6 @@ from wirespeed.qualification import (
     compact,
     part_name,
 )
-from wirespeed.qualify import cluster as switches
-from wirespeed.qualify.cluster import Values
-from wirespeed.qualify.cluster_faults import ClusterFault, NicModel
-from wirespeed.qualify.inference import Paths, explain, reference_of
-from wirespeed.qualify.limits import below_alike
-from wirespeed.qualify.measured_topology import (
-    Pair,
-    groups_of,
-    matchings,
-    representatives,
-    rounds_of_all,
-    topology_of,
-    wrongly_blamed,
-)
-from wirespeed.qualify.messages import confirmed_by_sizes, sizes_at
-from wirespeed.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
-from wirespeed.qualify.simulated_cluster import SimulatedCluster, parse_cluster
-from wirespeed.reports.qualification import certainty
 
 
 def qualified(spec: str, seed: int = 0, within: float = float("inf")) -> Qualification:

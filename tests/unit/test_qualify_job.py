@@ -22,19 +22,21 @@ from wirespeed.backends import describe
 from wirespeed.backends.tree import Tree
 from wirespeed.document import Document
 from wirespeed.errors import UsageError, WirespeedError
+from wirespeed.features.qualify import job, job_nodes, tcp_probe, transfer_cluster
+from wirespeed.features.qualify.job_nodes import JobNodes, ProcessCluster, own_table, own_values
+from wirespeed.features.qualify.losses import lossy
+from wirespeed.features.qualify.messages import messages_between
+from wirespeed.features.qualify.node_facts import NodeFacts, differences, node_facts
+from wirespeed.features.qualify.pairing import matchings
+from wirespeed.features.qualify.procedure import Procedure
+from wirespeed.features.qualify.simulated_cluster import SimulatedCluster
+from wirespeed.features.qualify.tcp_probe import TcpProbe
+from wirespeed.features.qualify.text import evidence
+from wirespeed.features.qualify.transfer_cluster import TransferCluster
 from wirespeed.hardware.facts import Fact, Known
-from wirespeed.judging.path_kinds import verdict_of
+from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import EndMemory, PartKind, QualifiedNode, Round, Stage
-from wirespeed.qualify import job, job_nodes, tcp_probe
-from wirespeed.qualify.job import TransferCluster, lossy
-from wirespeed.qualify.job_nodes import JobNodes, ProcessCluster, own_table, own_values
-from wirespeed.qualify.measured_topology import matchings
-from wirespeed.qualify.messages import messages_between
-from wirespeed.qualify.procedure import Procedure
-from wirespeed.qualify.simulated_cluster import SimulatedCluster
-from wirespeed.qualify.tcp_probe import NodeFacts, TcpProbe, differences, node_facts
-from wirespeed.reports.qualification import evidence
 from wirespeed.worlds.base import Member, RankLost, World
 from wirespeed.worlds.channel import Channel
 from wirespeed.worlds.crew import Crew
@@ -574,7 +576,7 @@ def test_messages_between_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
         cases = [messages_between(f"m{i}", hops, *what) for i, hops in enumerate(ways)]
         return wirespeed.run(cases, machine=str(machine), samples=2, copies=1)
 
-    monkeypatch.setitem(job._STEPS, "messages", simulated)
+    monkeypatch.setitem(transfer_cluster._STEPS, "messages", simulated)
     told: list[Any] = []
     world: Any = SimpleNamespace(broadcast=lambda *what: told.append(what[0]))
     nodes = (QualifiedNode("a"), QualifiedNode("b"))

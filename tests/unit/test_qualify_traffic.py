@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from wirespeed.backends.tree import Tree
-from wirespeed.qualify.job import TransferCluster
-from wirespeed.qualify.job_nodes import JobNodes
-from wirespeed.qualify.measured_topology import Carrier, carrier, counters, difference, others, said
-from wirespeed.qualify.tcp_probe import node_facts
+from wirespeed.features.qualify.carriers import Carrier, carrier, counters, difference, others, said
+from wirespeed.features.qualify.job_nodes import JobNodes
+from wirespeed.features.qualify.node_facts import node_facts
+from wirespeed.features.qualify.transfer_cluster import TransferCluster
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 

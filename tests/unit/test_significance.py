@@ -10,9 +10,9 @@ import pytest
 
 from wirespeed.measurement import Unit
 from wirespeed.results.doubts import strays, too_noisy
-from wirespeed.results.evidence import (
+from wirespeed.results.evidence import Found
+from wirespeed.results.significance import (
     Contrast,
-    Found,
     _digamma,
     _prior,
     _trigamma,

@@ -16,14 +16,14 @@ from typing import Any
 import pytest
 
 import wirespeed
-from wirespeed.backends.storage import folder as storage_folder
-from wirespeed.backends.storage import prepared as storage_prepared
-from wirespeed.backends.storage.backend import StorageBackend
-from wirespeed.backends.storage.folder import Mount, below_of, mount_of, with_folder
-from wirespeed.backends.storage.scratch_file import ScratchFile
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import BackendError, MachineError, UsageError, VerificationError
+from wirespeed.features.storage import folder as storage_folder
+from wirespeed.features.storage import prepared as storage_prepared
+from wirespeed.features.storage.backend import StorageBackend
+from wirespeed.features.storage.folder import Mount, below_of, mount_of, with_folder
+from wirespeed.features.storage.scratch_file import ScratchFile
 from wirespeed.hardware.devices import STORAGE, NumaNode
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
@@ -311,7 +311,7 @@ def test_the_exit_code_of_a_bad_folder_is_that_of_usage(
 def test_only_files_of_killed_runs_are_removed(tmp_path: Path) -> None:
     """The file of a run that was killed goes; what is in use or anything else stays."""
     code = (
-        "import os, signal; from wirespeed.backends.storage.scratch_file import ScratchFile;"
+        "import os, signal; from wirespeed.features.storage.scratch_file import ScratchFile;"
         f"ScratchFile({str(tmp_path)!r}); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], check=False)
@@ -365,7 +365,7 @@ def test_a_replaced_file_is_not_removed(tmp_path: Path) -> None:
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, name: str) -> None:
     code = (
         "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler);"
-        "from wirespeed.backends.storage.prepared import StoragePrepared as P; import os; sample = P.sample\n"
+        "from wirespeed.features.storage.prepared import StoragePrepared as P; import os; sample = P.sample\n"
         "def ended(self, copies):\n"
         f"    os.kill(os.getpid(), {int(number)})\n"
         "    return sample(self, copies)\n"

@@ -21,17 +21,17 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
-from wirespeed.backends.cuda import cufile
-from wirespeed.backends.storage.backend import StorageBackend
-from wirespeed.backends.storage.folder import with_folder
 from wirespeed.cli.main import main
 from wirespeed.errors import BackendError, OutOfMemory, Unreachable, VerificationError
+from wirespeed.features.storage import cufile
+from wirespeed.features.storage.backend import StorageBackend
+from wirespeed.features.storage.folder import with_folder
+from wirespeed.features.storage.testcases import TESTCASES
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement
 from wirespeed.model import GPU_FILE_ENGINES, Engine, Executor, FileCalls, Memory, MemoryKind, Transfer
 from wirespeed.options import PlanOptions, RunOptions
-from wirespeed.testcases.storage import TESTCASES
 from wirespeed.units import KIB, MIB
 
 #: What libcufile 1.15 logs on an H200 without nvidia-fs: when it is opened, or for a file that only host

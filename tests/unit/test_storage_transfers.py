@@ -8,12 +8,12 @@ import pytest
 
 import wirespeed
 from wirespeed.cli.main import main
-from wirespeed.language.parser import parse
-from wirespeed.language.resolve import resolve
-from wirespeed.language.syntax import LanguageError, line_of
+from wirespeed.features.storage.testcases import TESTCASES
+from wirespeed.features.transfers.parser import parse
+from wirespeed.features.transfers.resolve import resolve
+from wirespeed.features.transfers.syntax import LanguageError, line_of
 from wirespeed.model import Engine, FileCalls, MemoryKind, Role, Transfer
 from wirespeed.options import PlanOptions
-from wirespeed.testcases.storage import TESTCASES
 from wirespeed.units import KIB, MIB
 
 MACHINE_NAME = "simulated:h200-2-nvme-2"

@@ -17,7 +17,7 @@ from wirespeed.document import Document
 from wirespeed.errors import DocumentError, StorageError
 from wirespeed.results import store
 from wirespeed.results.output import Output
-from wirespeed.testcases import find
+from wirespeed.testcases.table import find
 
 SHIPPED = Path(store.__file__).with_name("document.schema.json")
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from wirespeed.results.evidence import quantile, tail
+from wirespeed.results.significance import quantile, tail
 
 #: Quantiles by degrees of freedom (Abramowitz and Stegun, table 26.10; probabilities of the upper tail).
 TABLE = {

@@ -10,8 +10,8 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import UsageError
 from wirespeed.model import MemoryKind
-from wirespeed.testcases import PlanOptions, find
 from wirespeed.testcases.sweep import sweep
+from wirespeed.testcases.table import PlanOptions, find
 from wirespeed.units import parse_sizes
 
 TWO = "simulated:hgx-h200-2"

@@ -6,11 +6,11 @@ import pytest
 
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import UnknownTestcase
+from wirespeed.features.nvbandwidth.versions import of_nvbandwidth
 from wirespeed.measurement import Reduce
 from wirespeed.model import Access, Engine, MemoryKind, Operation, Role
 from wirespeed.options import TIERS, includes
-from wirespeed.testcases import TABLE, PlanOptions, find, select
-from wirespeed.testcases.nvbandwidth_versions import of_nvbandwidth
+from wirespeed.testcases.table import TABLE, PlanOptions, find, select
 
 TWO = parse("hgx-h200-2")
 _COPIES = """host_to_device_memcpy_ce device_to_host_memcpy_ce host_to_device_bidirectional_memcpy_ce

@@ -23,8 +23,8 @@ from wirespeed.measurement import Axis, Measurement, Sample, Unit
 from wirespeed.options import RunOptions
 from wirespeed.statistics import summarise
 from wirespeed.tables import Cell, Table
-from wirespeed.testcases import collectives, find
 from wirespeed.testcases.patterns import ALONE
+from wirespeed.testcases.table import collectives, find
 
 
 def cell(value: float, scatter: float = 0.001) -> Cell:

@@ -20,7 +20,7 @@ from wirespeed.hardware.facts import UNLIMITED, Facts, Known
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.verdict import Verdict
 from wirespeed.options import RunOptions
-from wirespeed.testcases import find
+from wirespeed.testcases.table import find
 
 TREES = Path(__file__).parents[1] / "data/trees"
 ONLY_CPUS = "CPUs and no memory: only latencies of other memory are measured from there"

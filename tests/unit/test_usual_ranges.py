@@ -15,6 +15,7 @@ import wirespeed
 from wirespeed.data import cpu_sheet, cpu_sheets, paths
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
+from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import Check, judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Judgement, Verdict
@@ -365,11 +366,11 @@ def test_latencies_of_gpus(testcase: str, nanoseconds: float, verdict: Verdict) 
 
 def test_a_baseline_is_surer_than_what_is_usual() -> None:
     good = [changed(EMERALD_TWO, "host_latency", lambda _: 900 * NS)] * 2
-    baseline = wirespeed.baseline(good)
-    assert {one.verdict for one in of(judge(good[0], baseline=baseline), "host_latency")} == {PASS}
-    assert {one.verdict for one in of(judge(EMERALD_TWO, baseline=baseline), "host_latency")} == {PASS}
+    by = Criteria(baseline=wirespeed.baseline(good))
+    assert {one.verdict for one in of(judge(good[0], by), "host_latency")} == {PASS}
+    assert {one.verdict for one in of(judge(EMERALD_TWO, by), "host_latency")} == {PASS}
     slower = changed(good[0], "host_latency", lambda value: value * 1.5)
-    assert {one.verdict for one in of(judge(slower, baseline=baseline), "host_latency")} == {FAIL}
+    assert {one.verdict for one in of(judge(slower, by), "host_latency")} == {FAIL}
 
 
 @pytest.mark.parametrize("values", [(), (1.0,)])

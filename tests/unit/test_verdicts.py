@@ -12,7 +12,8 @@ from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.document import Document, Status, TestcaseResult
 from wirespeed.hardware.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
-from wirespeed.judging.inventory import hardware_changes
+from wirespeed.judging.criteria import Criteria
+from wirespeed.judging.hardware_changes import hardware_changes
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Expectation
@@ -55,7 +56,7 @@ def test_more_is_never_worse_up_to_the_limit(a: float, b: float) -> None:
 @given(st.floats(0.01, 2))
 def test_a_baseline_takes_the_place_neither_of_the_range_nor_of_the_limit(factor: float) -> None:
     document = with_values(DOCUMENT, factor)
-    check = judge(document, baseline=make([document]))
+    check = judge(document, Criteria(baseline=make([document])))
     assert check.verdict is judge(document).verdict
 
 

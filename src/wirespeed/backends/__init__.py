@@ -11,6 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..features import FEATURES
 from ..hardware.devices import BACKENDS, registered
 from .tree import HERE, TreePath
 
@@ -42,10 +43,11 @@ def backend_modules() -> list[ModuleType]:
 
 @lru_cache(maxsize=1)
 def _own() -> list[ModuleType]:
-    """The modules in this folder; ``host`` first, because the others extend its description."""
+    """The modules in this folder, ``host`` first, as the others extend its description; those of features."""
     names_here = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
     names = sorted(names_here, key=lambda name: (name != "host", name))
-    return [import_module(f"{__name__}.{name}") for name in names]
+    modules = [f"{__name__}.{name}" for name in names]
+    return [import_module(name) for name in (*modules, *(f.path() for f in FEATURES if f.backend))]
 
 
 def warm_up() -> None:

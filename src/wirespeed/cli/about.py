@@ -59,7 +59,7 @@ def main_of_help(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code; the options of other commands are not its business."""
     from ..reports import Style
     from ..reports.style import causes, search, topic, topics
-    from ..screens.descriptions import found, overview, render_topic
+    from ..screens.documentation import found, overview, render_topic
 
     wanted = " ".join(parser_of_help(name).parse_args(argv).topic)
     style = Style(columns(), colored())

@@ -11,8 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..judging.criteria import Criteria
 from ..judging.gates import GateSet, load, unsuitable
-from ..judging.judged import Criteria, Judged
+from ..judging.judged import Judged
 from ..options import JOB, MEASURING
 from ..screens import check_format, check_formats
 from ..units import parse_age, parse_duration, parse_nics
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..hardware.topology import Machine
     from ..reports import Style
-    from ..reports.records import CheckedRun
+    from ..reports.checked_runs import CheckedRun
     from ..results.output import Output
     from ..worlds.base import World
 
@@ -128,7 +129,7 @@ def _answer(judged: Judged, options: argparse.Namespace) -> int:
     code = common.code_of(judged.check.verdict)
     if not options.consumer:
         return code
-    from ..screens.many_runs import brief_of_run
+    from ..screens.brief import brief_of_run
 
     return Answer(code, *brief_of_run(judged))
 
@@ -139,7 +140,7 @@ def _measure(
     """Validate the options, wait for an idle machine, and measure."""
     from ..api import wait_idle
     from ..backends import describe
-    from ..results.cells import check_links
+    from ..results.overrides import check_links
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)
@@ -244,7 +245,7 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
         UsageError: If a run is simulated and this is not allowed, or a set of gates fits none of the
             machines.
     """
-    from ..results.compare import read_many
+    from ..results.read_many import read_many
 
     shown = replace(common.style(options), checked=True)
     read = read_many(
@@ -268,7 +269,7 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
-    from ..screens.many_runs import brief_of_runs
+    from ..screens.brief import brief_of_runs
 
     return Answer(code, *brief_of_runs([done.run.node for done in read.found], read.unreadable))
 
@@ -279,7 +280,7 @@ def _compared(found: Sequence[_Done]) -> list[_Done]:
     Raises:
         UsageError: If no model has enough runs.
     """
-    from ..judging.fleet import MIN_PEERS, analyse
+    from ..features.fleet.analysis import MIN_PEERS, analyse
 
     fleet = analyse(done.run.node for done in found)
     most = max((len(nodes) for nodes in fleet.models.values()), default=0)
@@ -317,7 +318,7 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def _judged(file: str, document: Document, by: Criteria, form: str, style: Style) -> _Done:
-    from ..reports.records import CheckedRun
+    from ..reports.checked_runs import CheckedRun
 
     judged = Judged(document, by, file)
     run = CheckedRun.of(judged, check_format(form).part(judged, style))

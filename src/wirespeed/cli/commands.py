@@ -1,20 +1,22 @@
-"""All commands: own ones, and the programs of others that wirespeed replaces."""
+"""All commands: those of the core and of features, and the programs of others that wirespeed replaces."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
+
+from ..features import FEATURES, features
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
-#: Own commands -> module with ``main(name, argv)`` and ``parser(name)``, and a description. Behind a colon:
-#: what distinguishes these functions from those of other commands of the module, as in ``main_of_show``.
-COMMANDS = {
+    from ..features import Feature
+
+#: Commands of the core -> module with ``main(name, argv)`` and ``parser(name)``, and a description. Behind a
+#: colon: what distinguishes these functions from others of the module, as in ``main_of_show``.
+_OF_CORE = {
     "run": ("run", "measure, print the results and save them"),
-    "transfer": ("run:transfer", "measure transfers that you define, or show what they would use"),
-    "qualify": ("qualify", "find the slow nodes, NICs, cables and switches of a cluster"),
     "check": ("check", "judge whether this machine or a saved run is as fast as expected"),
     "p2p": ("doctor:p2p", "try whether peer access between GPUs really works"),
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
@@ -27,11 +29,6 @@ COMMANDS = {
     "show": ("report:show", "print saved runs in any format"),
     "report": ("report", "write saved runs as one HTML file that works offline"),
     "blocks": ("run:blocks", "find the fastest way to move scattered blocks (a KV cache)"),
-    "pt2pt": ("two_ranks:pt2pt", "measure messages between two ranks over MPI and NCCL"),
-    "overalloc": ("two_ranks:overalloc", "measure the cost of sharing a buffer and of over-allocation"),
-    "gpudirect_p2p_overalloc": ("two_ranks:overalloc", ""),  # the reproducer's name of overalloc
-    "nvbandwidth": ("nvbandwidth", "the command line, text and JSON of nvbandwidth"),
-    "sailbandwidth": ("nvbandwidth:sailbandwidth", "the command line, text and JSON of sailbandwidth"),
     "config": ("about:config", "show the defaults of options, and where they come from"),
     "completion": ("about:completion", "print what bash, zsh or fish need to complete words"),
     "help": ("about:help", "show the documentation: help operate (for schedulers), help slow"),
@@ -41,21 +38,42 @@ COMMANDS = {
         "create executables with the names of nvbandwidth and nccl-tests",
     ),
 }
+
+
+def _commands(features: Iterable[Feature]) -> dict[str, tuple[str, str]]:
+    """The commands of features; their modules have full names."""
+    return {
+        name: (feature.path(module), does)
+        for feature in features
+        for name, (module, does) in feature.commands.items()
+    }
+
+
+#: All commands of this package.
+COMMANDS = _OF_CORE | _commands(FEATURES)
 #: The commands that ``--help`` lists first, and those that are about wirespeed itself.
 FIRST = ("check", "run", "compare", "report", "qualify", "transfer")
 ABOUT = ("config", "completion", "man", "install-names")
 #: Commands that are programs of others, besides those of nccl-tests; a link to wirespeed with such a name
 #: runs the command.
 _OF_PEERS = ("nvbandwidth", "sailbandwidth", "gpudirect_p2p_overalloc")
-#: Suffix of nccl-tests' programs, behind the name of the collective; and where they were built for mpirun.
-SUFFIX, _OF_MPIRUN = "_perf", "_mpi"
+#: Suffix of programs that were built for mpirun.
+_OF_MPIRUN = "_mpi"
+#: The feature whose programs are commands, and these.
+_PROGRAMS = tuple((feature, feature.programs) for feature in FEATURES if feature.programs)
 
 
 def programs() -> list[str]:
-    """The names of nccl-tests' programs."""
-    from ..collectives.operations import OPERATIONS
+    """The names of programs of others that are commands, besides those of ``COMMANDS``: nccl-tests'."""
+    return [name for feature, programs in _PROGRAMS for name in feature.named(programs.names)()]
 
-    return [f"{name}{SUFFIX}" for name in OPERATIONS]
+
+def _module_of_program(name: str) -> str | None:
+    """The module of the functions of such a program."""
+    for feature, programs in _PROGRAMS:
+        if name.endswith(programs.suffix) and name in feature.named(programs.names)():
+            return feature.path(programs.module)
+    return None
 
 
 class CommandFunctions(NamedTuple):
@@ -73,7 +91,7 @@ class CommandFunctions(NamedTuple):
 def functions(command: str) -> CommandFunctions:
     """The functions of a command."""
     name, _, suffix = (module_of(command) or "").partition(":")
-    module = import_module(f".{name}", __package__)
+    module = import_module(name if "." in name else f".{name}", __package__)
     end = f"_of_{suffix}" if suffix else ""
     return CommandFunctions(getattr(module, f"main{end}"), getattr(module, f"parser{end}"))
 
@@ -82,7 +100,10 @@ def module_of(command: str) -> str | None:
     """The module of a command, as in ``COMMANDS``; None if there is no such command."""
     if command in COMMANDS:
         return COMMANDS[command][0]
-    return "nccl_tests" if command.endswith(SUFFIX) and command in programs() else None
+    if module := _module_of_program(command):
+        return module
+    module, _ = _commands(features()).get(command, (None, ""))  # slower: of other packages
+    return module
 
 
 def called_as(name: str) -> str | None:
@@ -90,17 +111,20 @@ def called_as(name: str) -> str | None:
 
     The programs that were built for mpirun are the others here, which join the job of any launcher.
     """
-    command = name.removesuffix(_OF_MPIRUN) if name.endswith(SUFFIX + _OF_MPIRUN) else name
-    return command if command in _OF_PEERS or module_of(command) == "nccl_tests" else None
+    command = name.removesuffix(_OF_MPIRUN)
+    if _module_of_program(command):
+        return command
+    return name if name in _OF_PEERS else None
 
 
 def overview() -> str:
     """All commands in groups, for ``--help``."""
-    more = [name for name in COMMANDS if name not in (*FIRST, *ABOUT, *_OF_PEERS)]
+    all_of_them = COMMANDS | _commands(features())
+    more = [name for name in all_of_them if name not in (*FIRST, *ABOUT, *_OF_PEERS)]
     groups = {"commands (each has --help)": FIRST, "more": more}
     lines = []
     for title, names in groups.items():
-        lines += [f"{title}:", *(f"  {name:<11}{COMMANDS[name][1]}" for name in names), ""]
+        lines += [f"{title}:", *(f"  {name:<11}{all_of_them[name][1]}" for name in names), ""]
     lines.append(f"other programs: {_OF_PEERS[0]}, {_OF_PEERS[1]}, {programs()[0]}, ... of nccl-tests")
     return "\n".join([*lines, f"about wirespeed: {', '.join(ABOUT)}"])
 

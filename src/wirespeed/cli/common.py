@@ -28,16 +28,17 @@ from .option_groups import output_path
 if TYPE_CHECKING:
     from ..document import Document
     from ..driver.run_plan import PlannedTestcase
+    from ..features.transfers.toml_file import Program
     from ..hardware.topology import Machine
-    from ..judging.judged import Criteria, Judged
+    from ..judging.criteria import Criteria
+    from ..judging.judged import Judged
     from ..judging.verdict import Verdict
-    from ..language.toml_file import Program
     from ..options import RunOptions
     from ..reports import Style
-    from ..results.baseline import Inventory
-    from ..results.compare import Unreadable
+    from ..results.inventory import Inventory
     from ..results.output import Output
-    from ..testcases import Testcase
+    from ..results.read_many import Unreadable
+    from ..testcases.table import Testcase
     from ..units import Nics
     from ..worlds.base import World
 
@@ -55,9 +56,8 @@ def run_options(options: argparse.Namespace, **changes: Any) -> RunOptions:
 
 def criteria(options: argparse.Namespace) -> Criteria:
     """The criteria of judgement; reads the files."""
-    from ..judging.judged import Criteria, MaxAge
-    from ..results import baseline
-    from ..results import cells as overrides
+    from ..judging.criteria import Criteria, MaxAge
+    from ..results import baseline, overrides
 
     oldest = getattr(options, "max_age", None)
     if "tolerance" in options.given and not options.baseline:
@@ -73,7 +73,7 @@ def criteria(options: argparse.Namespace) -> Criteria:
 
 def expected(options: argparse.Namespace) -> Inventory | None:
     """What each host should have; None if nothing is expected."""
-    from ..results.baseline import strictest
+    from ..results.inventory import strictest
 
     return strictest(options.expect) if options.expect else None
 
@@ -114,7 +114,7 @@ def named_files(names: Sequence[str]) -> list[str]:
 
 
 def _is_log(path: Path) -> bool:
-    from ..importers import is_log
+    from ..features.imports import is_log
 
     return is_log(path)
 
@@ -148,7 +148,7 @@ def open_run(file: str, machine: str | None = None) -> Document:
     try:
         document = decode(data, file)
     except NotARun as error:
-        from ..importers import of_content
+        from ..features.imports import of_content
 
         return of_content(file, data, machine, error)
     if machine is not None:
@@ -164,7 +164,7 @@ def loading(options: argparse.Namespace) -> Callable[[str], Document]:
 
 
 def _opened(file: str, machine: str | None, host_memory: float | None, nics: Nics | None) -> Document:
-    from ..judging.omissions import with_host_memory
+    from ..judging.replanned import with_host_memory
     from ..results.imported_limits import with_nics
 
     document = open_run(file, machine)
@@ -390,7 +390,7 @@ def measuring(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
     programs = []
     if options.file:
-        from ..language.toml_file import load
+        from ..features.transfers.toml_file import load
 
         programs = [load(path) for path in options.file]
     about = {"prefixes": options.prefix, "machine": options.machine}

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, DocumentError, ExitCode, StorageError, UsageError, WirespeedError
-from ..judging.judged import Criteria, Judged
+from ..judging.criteria import Criteria
+from ..judging.judged import Judged
 from ..terminal import error_line, one_line, visible
 from ..units import many, parse_age, parse_fraction
 from .common import named, named_files, open_run, style, tell_unreadable, texts_aside
@@ -24,15 +25,17 @@ if TYPE_CHECKING:
     import argparse
 
     from ..document import Document
-    from ..results.compare import Comparison, ReadRuns
+    from ..results.compare import Comparison
+    from ..results.read_many import ReadRuns
 
     _Named = tuple[str, Document]
-    from ..results.history import Past
+    from ..features.history.store import Past
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     from ..reports.comparisons import FORMATS
-    from ..results.compare import Conclusion, compare, defective
+    from ..results.compare import Conclusion, compare
+    from ..results.read_many import defective
 
     options = parser(name).parse_args(argv)
     if not options.after and len(options.before) != 2:
@@ -79,7 +82,7 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
         DocumentError: If none of the files can be read.
     """
     from ..reports.findings import errors_of
-    from ..results.compare import read_many
+    from ..results.read_many import read_many
 
     read = read_many(files, named, open_run)
     if not read.found:
@@ -148,7 +151,7 @@ def parser_of_baseline(name: str) -> Parser:
 
 
 def main_of_history(name: str, argv: Sequence[str]) -> int:
-    from ..judging.history import judged
+    from ..features.history.events import judged
     from ..results.output import DOCUMENT, Output, holds
 
     options = parser_of_history(name).parse_args(argv)
@@ -159,13 +162,13 @@ def main_of_history(name: str, argv: Sequence[str]) -> int:
     past, code = _past(options)
     history = judged(past)
     if options.output:
-        from ..reports.html.comparison import history_page
+        from ..features.history.page import history_page
 
         output = Output(options.output, replace=True)
         output.write(history_page(history).encode("utf-8", "replace"))
         print(visible(f"saved to {output.path}"), file=sys.stderr)
     else:
-        from ..reports.comparisons import FORMATS_HISTORY as FORMATS
+        from ..features.history.text import FORMATS
 
         sys.stdout.write(FORMATS[options.format](history, style(options)))
     return code
@@ -173,9 +176,9 @@ def main_of_history(name: str, argv: Sequence[str]) -> int:
 
 def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
     """The runs of the machine that the options mean."""
-    from ..results.compare import read_many
-    from ..results.history import History
-    from ..results.history_file import age_ago, default_file, identity_named
+    from ..features.history.file import age_ago, default_file, identity_named
+    from ..features.history.store import History
+    from ..results.read_many import read_many
 
     since, code = age_ago(options.since), ExitCode.PASS
     if options.files:
@@ -198,7 +201,7 @@ def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
 
 
 def parser_of_history(name: str) -> Parser:
-    from ..reports.comparisons import FORMATS_HISTORY as FORMATS
+    from ..features.history.text import FORMATS
 
     arguments = Parser(
         name,
@@ -221,9 +224,9 @@ def remember(judged: Judged, options: argparse.Namespace) -> None:
     document = judged.document
     if options.no_history or options.history is False or document.simulated or document.imported:
         return
+    from ..features.history.file import DamagedHistory
+    from ..features.history.store import add
     from ..judging.verdict import Verdict
-    from ..results.history import add
-    from ..results.history_file import DamagedHistory
 
     try:
         bad = {
@@ -241,8 +244,8 @@ def with_past(by: Criteria, document: Document, options: argparse.Namespace) -> 
 
     Without a past that judges, the run is judged by the other criteria, and the reason is one of them.
     """
-    from ..results.history import History, baseline_of, identity_of
-    from ..results.history_file import age_ago, default_file
+    from ..features.history.file import age_ago, default_file
+    from ..features.history.store import History, baseline_of, identity_of
 
     try:
         if options.history is False:

@@ -324,7 +324,7 @@ def _expectation(key: str, value: object, file: ConfigurationFile) -> Configured
     Raises:
         UsageError: If it cannot be expected.
     """
-    from ..results.baseline import parse_inventory
+    from ..results.inventory import parse_inventory
 
     if not isinstance(value, str | int) or isinstance(value, bool) or "," in str(value):
         raise UsageError(f"{file.path}: {EXPECT}.{key} must be a number or a text")

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
-from ..judging.judged import Adaptive, Criteria, Judged
+from ..judging.criteria import Criteria
+from ..judging.judged import Adaptive, Judged
 from ..judging.verdict import Verdict
 from ..options import MEASURING
 from ..terminal import one_line
@@ -79,7 +80,7 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
 
 def _of_files(files: Sequence[str], options: Namespace) -> int:
     """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
-    from ..results.compare import Unreadable
+    from ..results.read_many import Unreadable
 
     answers, unreadable, load = list[int](), list[Unreadable](), common.loading(options)
     for file in files:
@@ -117,7 +118,7 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     code = common.code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
-    from ..screens.many_runs import brief_of_diagnosis
+    from ..screens.brief import brief_of_diagnosis
 
     return Answer(code, *brief_of_diagnosis(judged))
 
@@ -163,9 +164,9 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
     if options.env and options.json:
         raise UsageError("--env and --json are two formats: choose one of them")
     from ..api import p2p
-    from ..judging.peer_causes import find_peers
+    from ..features.p2p import screen
+    from ..features.p2p.causes import find_peers
     from ..peer_access import ALL, SHORT, PeerMechanism
-    from ..screens import doctor as screen
 
     refuse_mixed(options.consumer, options.output)
     if options.source:
@@ -189,7 +190,7 @@ def main_of_p2p(name: str, argv: Sequence[str]) -> int:
     elif options.json:
         sys.stdout.write(screen.to_json(document, findings))
     elif not (options.quiet or options.consumer):
-        print(screen.render_of_p2p(document, findings, common.style(options)), end="", flush=True)
+        print(screen.render(document, findings, common.style(options)), end="", flush=True)
         common.tell_saved(options.output)
     verdict = findings.verdict
     code = common.code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)

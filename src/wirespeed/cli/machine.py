@@ -15,7 +15,7 @@ from ..errors import ExitCode
 from ..hardware.topology import Machine
 from ..options import RunOptions
 from ..terminal import columns, escaped, visible
-from ..testcases import PlanOptions, Testcase, select
+from ..testcases.table import PlanOptions, Testcase, select
 from ..units import format_time
 from .common import style
 from .option_groups import testcase_names
@@ -98,7 +98,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.format == "json":
         sys.stdout.write(escaped(machine.to_json().decode()))
         return ExitCode.PASS
-    from ..screens.descriptions import render_machine
+    from ..screens.machine import render_machine
 
     sys.stdout.write(render_machine(machine, style(options)))
     return ExitCode.PASS

@@ -224,7 +224,7 @@ def _dispatch(arguments: list[str]) -> int:
     name = arguments[0]
     if name in _TAKEN_FOR_OTHERS and (meant := of_other_program(name, given)):
         raise UsageError(meant)
-    if (module := module_of(name)) is None:
+    if module_of(name) is None:
         near = get_close_matches(name, [*COMMANDS, *programs()], 1)
         close = "".join(f" (did you mean {command!r}?)" for command in near) or meant_by([name])
         raise UsageError(f"unknown command {name!r}{close}; `wirespeed --help` lists all commands")
@@ -232,7 +232,7 @@ def _dispatch(arguments: list[str]) -> int:
         from ..backends import warm_up
 
         warm_up()  # in the background, while this process imports modules
-    own = called if module == "nccl_tests" and _peer(called) == name else name
+    own = called if name not in COMMANDS and _peer(called) == name else name
     return functions(name).main(own, arguments[1:])
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 def testcase_names(**_: object) -> list[str]:
     """The names of all testcases, for completion."""
-    from ..testcases import TABLE
+    from ..testcases.table import TABLE
 
     return [case.name for case in TABLE]
 
@@ -217,7 +217,7 @@ class TakesOptions(argparse._ActionsContainer):
 
     def add_expect(self) -> None:
         """Add ``--expect``."""
-        from ..results.baseline import parse_inventory
+        from ..results.inventory import parse_inventory
 
         self.add(
             "--expect KEY=VALUE,...",

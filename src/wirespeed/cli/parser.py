@@ -105,7 +105,7 @@ def meant_by(words: Sequence[str], known: Collection[str] = ()) -> str:
 def _option(word: str) -> str:
     """What is meant by a word at a wrong place; empty if unknown."""
     from ..backends.simulated.machines import MACHINES
-    from ..testcases import TABLE
+    from ..testcases.table import TABLE
 
     names = [case.name for case in TABLE]
     if word in names or word in {str(case.index) for case in TABLE if case.index is not None}:

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
-from ..judging.judged import Criteria, Judged
+from ..judging.criteria import Criteria
+from ..judging.judged import Judged
 from ..reports import FORMATS, Style, find, format_of_suffix, render
 from ..terminal import meant, one_line, visible
 from ..units import many, parse_nics
@@ -27,9 +28,9 @@ if TYPE_CHECKING:
     import argparse
 
     from ..document import Document, TestcaseResult
-    from ..reports.records import CheckedRun
-    from ..results.compare import Unreadable
+    from ..reports.checked_runs import CheckedRun
     from ..results.output import Output
+    from ..results.read_many import Unreadable
 
 #: Maximum number of runs that are compared with each other; more make a page with one row per node.
 _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
@@ -110,7 +111,7 @@ def parser(name: str) -> Parser:
 
 def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style: Style) -> ExitCode:
     """Write one run in any format, or several as a page; report files that cannot be read."""
-    from ..results.compare import read_many
+    from ..results.read_many import read_many
 
     if len(files) == 1:
         runs, unreadable = [(files[0], common.open_run(files[0]))], []
@@ -141,7 +142,7 @@ def _page(runs: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list
     """The page of runs, without those of which none can be made; empty if that are all."""
     from ..reports.html.page import page
     from ..reports.html.tables import unique_names
-    from ..results.compare import defective
+    from ..results.read_many import defective
 
     def of_all(some: Sequence[tuple[str, Document]]) -> str:
         judged = [Judged(document, by) for _, document in some]
@@ -161,7 +162,7 @@ def _page(runs: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list
 
 def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
-    from ..reports.html.fleet import fleet_page, read_nodes
+    from ..features.fleet.page import fleet_page, read_nodes
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
@@ -190,7 +191,7 @@ def _progress(text: str) -> AbstractContextManager[object]:
 
 
 def main_of_show(name: str, argv: Sequence[str]) -> int:
-    from ..results.compare import Unreadable, no_collections, read_many
+    from ..results.read_many import Unreadable, no_collections, read_many
 
     arguments = parser_of_show(name)
     options = arguments.parse_args(argv)
@@ -231,7 +232,7 @@ def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
 
 def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
     """What a run adds to the report of several."""
-    from ..reports.records import CheckedRun
+    from ..reports.checked_runs import CheckedRun
 
     judged = Judged(_chosen(document, options), common.criteria(options), file)
     return CheckedRun.of(judged, find(options.format).part(judged, common.style(options)))
@@ -283,7 +284,7 @@ def _is_called(word: str, result: TestcaseResult) -> bool:
 
 
 def main_of_import(name: str, argv: Sequence[str]) -> int:
-    from ..importers import load_log
+    from ..features.imports import load_log
     from ..results.store import encode
 
     options = parser_of_import(name).parse_args(argv)
@@ -301,7 +302,7 @@ def main_of_import(name: str, argv: Sequence[str]) -> int:
 
 
 def parser_of_import(name: str) -> Parser:
-    from ..importers import UNDERSTOOD
+    from ..features.imports import UNDERSTOOD
 
     names = ", ".join(UNDERSTOOD)
     understood = textwrap.fill(f"Understood: {names}.", 98, break_on_hyphens=False)

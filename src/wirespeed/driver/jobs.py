@@ -25,7 +25,7 @@ from ..hardware.facts import Fact
 from ..hardware.topology import Link, Machine, Rank
 from ..options import RunOptions, documented
 from ..tables import State
-from ..testcases import Testcase
+from ..testcases.table import Testcase
 from ..version import __version__
 
 if TYPE_CHECKING:

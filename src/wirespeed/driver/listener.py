@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..document import Document, TestcaseResult
 from ..errors import VerificationError
 from ..tables import Cell
-from ..testcases import Testcase
+from ..testcases.table import Testcase
 
 if TYPE_CHECKING:
     pass

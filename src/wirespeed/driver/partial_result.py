@@ -14,8 +14,8 @@ from ..errors import VerificationError
 from ..measurement import Measurement
 from ..model import Engine, Transfer
 from ..tables import Cell, Reading, Table
-from ..testcases import Layout
 from ..testcases.patterns import ALONE
+from ..testcases.table import Layout
 from ..units import many
 from .sampling import Rounds, Taken
 from .slow_rows import marked

@@ -13,8 +13,8 @@ from ..hardware.durations import end_seconds, start_seconds
 from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..options import RunOptions
-from ..testcases import Plan, Testcase
 from ..testcases.selections import by_value
+from ..testcases.table import Plan, Testcase
 from .run_times import earlier_times, kind_of_run
 from .time_limit import Estimates
 

@@ -12,7 +12,7 @@ from ..document import Document, Status, TestcaseResult
 from ..files import cache_folder, new_file, read_own
 from ..hardware.topology import Machine
 from ..options import RunOptions, documented
-from ..testcases import TABLE
+from ..testcases.table import TABLE
 from .listener import Listener
 
 #: Name of the file, its maximum size in bytes, and the maximum number of kinds of runs in it.

@@ -28,8 +28,8 @@ from ..options import RunOptions
 from ..peer_access import Pair
 from ..run_errors import SIGNALLED, RunInterrupted, Undisturbed
 from ..tables import Cell, Reading, State
-from ..testcases import Testcase
 from ..testcases.selections import by_value
+from ..testcases.table import Testcase
 from .contention import scheduled
 from .hardware_state import HardwareState, busy_of, state_of
 from .jobs import Observed, timestamp

@@ -16,8 +16,8 @@ from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..options import RunOptions
 from ..statistics import Rule
-from ..testcases import Plan, Testcase
 from ..testcases.selections import COVERING
+from ..testcases.table import Plan, Testcase
 from .run_times import earlier_times, kind_of_run
 
 #: Why a value was not measured.

@@ -33,7 +33,7 @@ from ..measurement import Measurement, Sample
 from ..options import RunOptions
 from ..statistics import Rule
 from ..tables import LATE, State, Table
-from ..testcases import Plan, Testcase
+from ..testcases.table import Plan, Testcase
 from ..units import many
 from .cells_of_samples import cell_of
 from .concurrency import one_after_another

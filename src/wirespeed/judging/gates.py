@@ -26,9 +26,9 @@ from ..hardware.topology import LinkKind, Machine
 from ..measurement import Unit
 from ..results.cells import Key, placed
 from ..terminal import Tabular, brief, neutral, unknown_name
-from ..testcases import TABLE
+from ..testcases.table import TABLE
 from ..units import displayed, format_size, many, parse_rate, parse_size
-from .omissions import renewed
+from .replanned import renewed
 from .verdict import Judgement, Verdict
 
 

@@ -10,24 +10,27 @@ from pathlib import Path
 from ..data import measured_memory
 from ..document import Document, Status, TestcaseResult
 from ..errors import ExitCode, UsageError
+from ..features import functions
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
-from ..results.baseline import DEVIATIONS, TOLERANCE, Baseline, Entry, Inventory
-from ..results.cells import Key, Override, Placed, busy_devices, check_links, placed
+from ..results.baseline import DEVIATIONS, Entry
+from ..results.cells import Key, Placed, busy_devices, placed
+from ..results.overrides import Override, check_links
 from ..statistics import SCATTER_SAMPLES, grouped
 from ..tables import BUSBW, Cell
 from ..terminal import Tabular, brief
-from ..testcases.blocks import of_key
 from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
 from .assumed_capacities import far_below, limiting_links, unconfirmed, without_peers
+from .baseline_use import BaselineUse, baseline_use
 from .cells_seen import ComparableCells
 from .confidential import by_other_gpus
+from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
 from .gates import GateComparison, GateSetName, compare_gates, load
-from .inventory import Missing, hardware_changes, missing
+from .hardware_changes import hardware_changes
+from .inventory import Missing, missing
 from .localise import (
-    ACQUITTAL_MARGIN,
     Observation,
     WrongData,
     accept,
@@ -37,12 +40,16 @@ from .localise import (
     wrong_data,
 )  # fmt: skip
 from .nccl_settings import disabling
-from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
+from .omissions import doubts
 from .other_ways import by_other_ways, slow_pairs
-from .path_kinds import Uncovered, uncovered, verdict_of
-from .peer_causes import by_attempts, problems
+from .path_kinds import Uncovered, uncovered
+from .qualification_verdict import verdict_of
+from .replanned import renewed
+from .small_buffers import too_small
+from .suspects import Culprit, of_expected
+from .thresholds import ACQUITTAL_MARGIN
 from .usual_ranges import SIZES, UsualRange, UsualRanges
-from .verdict import BELOW_PEERS, BELOW_RANGE, Culprit, Judgement, Verdict, of_expected, worst
+from .verdict import BELOW_PEERS, BELOW_RANGE, Judgement, Verdict, worst
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01
@@ -144,21 +151,21 @@ class Check(Tabular):
         return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN
 
 
-def judge(
-    document: Document,
-    overrides: Sequence[Override] = (),
-    baseline: Baseline | None = None,
-    tolerance: float = TOLERANCE,
-    ignore_busy: bool = False,
-    expected: Inventory | None = None,
-) -> Check:
+def judge(document: Document, by: Criteria = BY_LIMITS) -> Check:
     """The verdicts on a run by its values, without what causes low ones (see ``Judged.check``).
 
     If several transfers share a memory of unknown capacity, the rate that the CPUs reached in the same run
     replaces the capacity.
+
+    Args:
+        document: The run.
+        by: What its values are judged by; its age and gates are compared by ``Judged``.
+
+    Raises:
+        UsageError: If an override matches no cell, or the baseline is for a different kind of machine.
     """
     if document.qualification:
-        if overrides or baseline:
+        if by.overrides or by.baseline:
             raise UsageError(
                 "a qualification compares nodes with each other, not with overrides or a baseline"
             )
@@ -166,48 +173,20 @@ def judge(
         return Check((), {}, simulated=document.simulated, nodes=verdict)
     document = renewed(document)
     machine = document.machine
-    check_links(overrides, machine)
-    lacking = missing(document, expected, baseline.inventory(machine) if baseline else None)
+    check_links(by.overrides, machine)
+    lacking = missing(document, by.expected, by.baseline.inventory(machine) if by.baseline else None)
     is_lesser = any(absent.verdict is Verdict.FAIL and absent.expected is not None for absent in lacking)
-    entries = baseline.entries(machine, is_lesser=is_lesser) if baseline else {}
+    entries = by.baseline.entries(machine, is_lesser=is_lesser) if by.baseline else {}
     cells = [  # of a collective, only the bus bandwidth is judged
         measured
         for measured in placed(document)
         if measured.key in entries or measured.result.collective is None or measured.key.table == BUSBW
     ]
     small = too_small(document, cells)
-    alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), tolerance)
-    judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]
-    judged = [
-        replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
-        for one in judged
-    ]
-    by_other_gpus(judged, cells, machine)
-    judged = [by_attempts(one, document.peers) for one in judged] if document.peers else judged
-    if not ignore_busy:
-        judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
-    for i, (why, above) in unconfirmed(machine, cells, IMPLAUSIBLE).items():
-        if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
-            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why, faster_than=above)
-    for i in far_below(judged, cells) if document.imported else ():
-        if (cell := cells[i].cell).shared:
-            judged[i] = alone.by_memories(judged[i], cell.value or 0.0, cell)
-        else:
-            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=_FAR_BELOW)
-    final = {
-        i for i, measured in enumerate(cells)
-        if measured.cell.expect or ((entry := entries.get(measured.key)) and entry.judges)
-    }  # fmt: skip
-    slower = by_other_ways(judged, cells, final, machine)
-    for i, judgement in slower.items():
-        judged[i] = judgement
-    found = {dip.key: dip for dip in dips(document)}
-    for i, judgement in enumerate(judged):
-        if judgement.key in found and judgement.verdict in (Verdict.PASS, Verdict.UNKNOWN):
-            judged[i] = replace(
-                judgement, verdict=Verdict.WARN, why=_BELOW_NEIGHBOUR, least=None, normal=None
-            )
-    accepted, exempt = accept(judged, cells, overrides, machine)
+    judged = _by_criteria(document, cells, entries, small, by)
+    slower = _by_other_ways(judged, cells, entries, machine)
+    found = _by_dips(judged, document)
+    accepted, exempt = accept(judged, cells, by.overrides, machine)
     unseen = uncovered(judged, cells, small, machine, is_log=bool(document.imported))
     slower = {i: judgement for i, judgement in slower.items() if i not in exempt}
     disabled = {result.name for result in document.testcases if disabling(document, result)}
@@ -217,14 +196,10 @@ def judge(
     warned = {judgement.key for judgement in judged if judgement.why == _BELOW_NEIGHBOUR}
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.severity, j.key))
-    of_testcase = grouped((judgement.key.testcase, judgement.verdict) for judgement in judged)
     wrong = wrong_data(cells, machine)
     return Check(
         tuple(judged),
-        {
-            result.name: _of_testcase(result, of_testcase.get(result.name, ()))
-            for result in document.testcases
-        },
+        _of_testcases(document, judged),
         tuple(culprits),
         accepted,
         {r.name: changes for r in document.testcases if (changes := tuple(hardware_changes(r, machine)))},
@@ -233,10 +208,75 @@ def judge(
         baseline_use(entries, cells) if entries else None,
         document.simulated,
         tuple(defects(document)),
-        missing=(*problems(document, wrong), *lacking),
+        missing=(*_problems(document, wrong), *lacking),
         uncovered=unseen,
-        dips=tuple(dip for dip in found.values() if dip.key in warned),
+        dips=tuple(dip for dip in found if dip.key in warned),
     )
+
+
+def _by_criteria(
+    document: Document,
+    cells: Sequence[Placed],
+    entries: Mapping[Key, Entry],
+    small: Mapping[Key, str],
+    by: Criteria,
+) -> list[Judgement]:
+    """The judgements on cells by limits, ranges, baseline, busy devices and assumed capacities."""
+    machine = document.machine
+    alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance)
+    judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]
+    judged = [
+        replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
+        for one in judged
+    ]
+    by_other_gpus(judged, cells, machine)
+    for changed in functions("judging", "judgement"):
+        judged = [changed(one, document) for one in judged]
+    if not by.ignore_busy:
+        judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
+    for i, (why, above) in unconfirmed(machine, cells, IMPLAUSIBLE).items():
+        if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
+            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why, faster_than=above)
+    for i in far_below(judged, cells) if document.imported else ():
+        if (cell := cells[i].cell).shared:
+            judged[i] = alone.by_memories(judged[i], cell.value or 0.0, cell)
+        else:
+            judged[i] = replace(judged[i], verdict=Verdict.WARN, why=_FAR_BELOW)
+    return judged
+
+
+def _by_other_ways(
+    judged: list[Judgement], cells: Sequence[Placed], entries: Mapping[Key, Entry], machine: Machine
+) -> dict[int, Judgement]:
+    """The judgements on copies that are slower than other ways between the same ends, by index.
+
+    What the user or a baseline expects of a value is final. The judgements are replaced.
+    """
+    final = {
+        i for i, measured in enumerate(cells)
+        if measured.cell.expect or ((entry := entries.get(measured.key)) and entry.judges)
+    }  # fmt: skip
+    slower = by_other_ways(judged, cells, final, machine)
+    for i, judgement in slower.items():
+        judged[i] = judgement
+    return slower
+
+
+def _by_dips(judged: list[Judgement], document: Document) -> list[Dip]:
+    """The dips of curves; values that would pass, or are not judged, get a warning."""
+    found = {dip.key: dip for dip in dips(document)}
+    for i, judgement in enumerate(judged):
+        if judgement.key in found and judgement.verdict in (Verdict.PASS, Verdict.UNKNOWN):
+            judged[i] = replace(
+                judgement, verdict=Verdict.WARN, why=_BELOW_NEIGHBOUR, least=None, normal=None
+            )
+    return list(found.values())
+
+
+def _of_testcases(document: Document, judged: Sequence[Judgement]) -> dict[str, Verdict]:
+    """The worst verdict on the cells of each testcase."""
+    verdicts = grouped((judgement.key.testcase, judgement.verdict) for judgement in judged)
+    return {result.name: _of_testcase(result, verdicts.get(result.name, ())) for result in document.testcases}
 
 
 def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
@@ -371,10 +411,19 @@ class _Alone:
         return replace(judgement, least=least, normal=normal, basis=basis)
 
 
+def _problems(document: Document, wrong: Sequence[WrongData]) -> Iterator[Missing]:
+    """What features find wrong besides values."""
+    for problems in functions("judging", "problems"):
+        yield from problems(document, wrong)
+
+
 def _has_few_samples(measured: Placed) -> bool:
     """Return whether a block list has too few samples to judge it: its time contains the submission."""
     n = measured.cell.statistics.n if measured.cell.statistics else 0
-    return 0 < n < SCATTER_SAMPLES and of_key(measured.key.testcase, measured.key.table) is not None
+    key = measured.key
+    return 0 < n < SCATTER_SAMPLES and any(
+        alike(key.testcase, key.table) is not None for alike in functions("judging", "alike")
+    )
 
 
 def _without_value(result: TestcaseResult) -> Verdict:

@@ -9,65 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ..statistics import grouped
 from ..terminal import Tabular, brief
-from ..units import format_age
+from .criteria import BY_LIMITS, Criteria
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..results.baseline import Baseline, Inventory
-    from ..results.cells import Key, Override, Placed
-    from ..testcases import Testcase
+    from ..results.cells import Key, Placed
+    from ..results.inventory import Inventory
+    from ..testcases.table import Testcase
     from .diagnosis import Diagnosis
-    from .gates import GateSet
     from .judge import Check
     from .overview import Overview
     from .verdict import Judgement, Verdict
-
-
-@dataclass(frozen=True)
-class MaxAge:
-    """The age from which on a run is not judged.
-
-    Attributes:
-        seconds: Maximum age, in s.
-        now: Time of the judgement, in s since 1970.
-    """
-
-    seconds: float
-    now: float
-
-    def stale(self, document: Document) -> str:
-        """Return why a run is not judged: too old, of unknown age, or dated in the future; else nothing."""
-        ended = end_of(document)
-        if ended is None:
-            return "the time of the run is unknown, so it may be older than " + format_age(self.seconds)
-        age = self.now - ended
-        if age > self.seconds:
-            return f"the run is older than {format_age(self.seconds)} ({dated(ended)})"
-        if age < -self.seconds:
-            return f"the run is dated in the future ({dated(ended)}): check the clocks"
-        return ""
-
-
-def end_of(document: Document) -> float | None:
-    """Return the end of a run, or its start if it never ended, in s since 1970; None if unknown."""
-    for text in (document.ended, document.started):
-        try:
-            time = datetime.fromisoformat(text)
-            return (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):
-            continue
-    return None
-
-
-def dated(time: float) -> str:
-    """Return a time in s since 1970 as a date and time of UTC."""
-    return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def unjudged(check: Check, why: str) -> Check:
@@ -89,38 +46,6 @@ def unjudged(check: Check, why: str) -> Check:
         check, judgements=judgements, testcases=testcases, culprits=(), accepted={}, causes={}, wrong=(),
         doubts=(), stale=why,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Criteria:
-    """What values are judged by, in addition to the limits of the links.
-
-    Attributes:
-        overrides: Accepted deviations.
-        baseline: Values that good machines of the same model reach.
-        tolerance: A value fails if it is below its baseline by more than this fraction
-            (``baseline.TOLERANCE``).
-        ignore_busy: Whether to judge devices that another process used, too.
-        expected: What each host should have; None: nothing is expected.
-        max_age: Older runs are not judged.
-        gates: Sets of published gates to compare with.
-        allow_simulated: Whether a simulated run may pass in formats that programs read.
-        lacking: Criteria that were asked for and cannot be used, each with the reason.
-    """
-
-    overrides: tuple[Override, ...] = ()
-    baseline: Baseline | None = None
-    tolerance: float = 0.05
-    ignore_busy: bool = False
-    expected: Inventory | None = None
-    max_age: MaxAge | None = None
-    gates: tuple[GateSet, ...] = ()
-    allow_simulated: bool = False
-    lacking: tuple[str, ...] = ()
-
-
-#: Judge by the limits of the links and their expected ranges only.
-BY_LIMITS = Criteria()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -188,7 +113,7 @@ class Judged(Tabular):
         from .judge import judge
 
         document, by = self.document, self.by
-        check = judge(document, by.overrides, by.baseline, by.tolerance, by.ignore_busy, by.expected)
+        check = judge(document, by)
         if by.max_age and (stale := by.max_age.stale(document)):
             return unjudged(check, stale)
         compared = (compare_gates(gate_set, document, check.judgements) for gate_set in by.gates)
@@ -295,7 +220,7 @@ class Adaptive:
 
     def _first(self, document: Document) -> tuple[Testcase, ...]:
         """Return the testcases that would show a defect; without one, the quick tier."""
-        from .cells_seen import suspected
+        from .next_testcases import suspected
 
         suspicions = suspected(document)
         cases = dict.fromkeys(case for required in suspicions.values() for case in required)

@@ -24,8 +24,8 @@ from ..model import BUFFERS, Engine, Operation
 from ..peer_access import PEER_ACCESS
 from ..results.cells import Placed
 from ..tables import Table
-from ..testcases import TABLE
 from ..testcases.host import LEAST_PART
+from ..testcases.table import TABLE
 from ..units import KIB
 from .verdict import Verdict
 

@@ -11,6 +11,7 @@ from importlib import import_module, metadata
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
+from ..features import features
 from ..terminal import escaped, short_lines, visible
 from .style import SIMULATED, DialectName, Style
 
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from ..document import Document
     from ..judging.judge import Check
     from ..judging.judged import Judged
-    from ..results.compare import Unreadable
-    from .records import CheckedRun
+    from ..results.read_many import Unreadable
+    from .checked_runs import CheckedRun
 
 __all__ = [
     "FORMATS",
@@ -63,8 +64,8 @@ class ReportFormat:
 
     All have ``render(judged, style) -> str``. Those that ``wirespeed check`` offers also have
     ``part(judged, style)``, which returns what a run adds to the report of several, for
-    ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``. Formats of other packages get the
-    Document in place of ``judged``.
+    ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``, which a feature may have in its place
+    (``Feature.joined``). Formats of other packages get the Document in place of ``judged``.
 
     Attributes:
         name: Name that ``--format`` accepts.
@@ -127,7 +128,9 @@ class ReportFormat:
 
     def joined(self, runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
         """The report of several checked runs, and of the files that cannot be read or judged."""
-        return self._neutral(self._functions.joined(runs, unreadable, style), style)
+        own = (one.named(one.joined[self.name]) for one in features() if self.name in one.joined)
+        function = (None if self.point else next(own, None)) or self._functions.joined
+        return self._neutral(function(runs, unreadable, style), style)
 
     def _neutral(self, text: str, style: Style) -> str:
         """Neutralise control characters of texts in the Document.
@@ -142,7 +145,7 @@ class ReportFormat:
         return short_lines(text) if self.short else text
 
 
-#: Formats of this package.
+#: Formats of the core and of features.
 FORMATS = (
     ReportFormat("table", "terminal", (".txt",), qualified=True),
     ReportFormat("plot", "terminal"),
@@ -152,14 +155,11 @@ FORMATS = (
     ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
     ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),
     ReportFormat("prometheus", suffixes=(".prom",), checked=True, qualified=True),
-    ReportFormat("nvbandwidth", short=True),
-    ReportFormat("nvbandwidth-json", "json"),
-    ReportFormat("nccl-tests", short=True),
-    ReportFormat("nccl-tests-json", "json"),
-    ReportFormat("iterations", short=True, module=f"{__package__}.nccl_tests_json:render_iterations"),
-    ReportFormat("overalloc", short=True),
-    ReportFormat("blocks", "terminal"),
-    ReportFormat("blocks-json", "json", module=f"{__package__}.blocks:render_blocks_json"),
+    *(
+        ReportFormat(row.name, row.form, short=row.short, module=feature.path(row.function))
+        for feature in features()
+        for row in feature.formats
+    ),
 )
 
 

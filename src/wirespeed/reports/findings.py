@@ -22,14 +22,16 @@ from ..judging.judge import Check
 from ..judging.key_figures import KeyFigure
 from ..judging.omissions import doubts, is_verified
 from ..judging.overview import users
-from ..judging.verdict import Culprit, Judgement, Verdict, share
+from ..judging.suspects import Culprit
+from ..judging.verdict import Judgement, Verdict, share
 from ..measurement import Unit
 from ..peer_access import PeerVerdict
-from ..results.compare import Outcome, Unreadable
+from ..results.compare import Outcome
+from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..tables import IDLE, RETRAINED, THROTTLED, Cell
-from ..testcases import TABLE
 from ..testcases.base import DEFAULT_SIZE
+from ..testcases.table import TABLE
 from ..units import displayed, fitting, format_size, format_time, many, some
 
 

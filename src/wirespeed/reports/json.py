@@ -11,11 +11,12 @@ import msgspec
 from ..judging.judged import Judged
 from ..judging.omissions import left_out
 from ..judging.verdict import Judgement, Verdict
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..results.store import encode
 from ..version import __version__
+from .checked_runs import CheckedRun
 from .findings import verification
-from .records import CheckedRun, picked
+from .records import picked
 from .style import Style
 
 #: Version of the shape, which docs/reports.md describes.

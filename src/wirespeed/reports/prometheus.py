@@ -6,18 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Document, Status
-from ..judging.fleet import WORDS, device_lowest, device_verdicts, devices_of_cells
+from ..judging.criteria import end_of
+from ..judging.device_verdicts import device_lowest, device_verdicts, devices_of_cells
 from ..judging.gates import GateVerdict
 from ..judging.judge import Check
-from ..judging.judged import Judged, end_of
+from ..judging.judged import Judged
+from ..judging.run_summary import WORDS
 from ..judging.verdict import Verdict, share
 from ..measurement import Unit
 from ..results.cells import Placed
-from ..results.compare import Unreadable
+from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import one_line
+from .checked_runs import CheckedRun
 from .findings import explanations
-from .records import CheckedRun, picked
+from .records import picked
 from .style import Style
 
 #: Labels and value of a series.

@@ -1,19 +1,14 @@
-"""Results as records, one for each cell: what CSV, data frames and the tables of notebooks are made of.
-
-The columns of a value come from the fields of ``Cell``.
-
-What the reports of many checked runs need of each run, and what they say of all.
+"""Results as records, one for each cell: what CSV, data frames and the tables of notebooks are made of. The
+columns of a value come from the fields of ``Cell``.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from math import isnan
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -22,20 +17,18 @@ import msgspec
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
 from ..hardware.topology import Machine
-from ..judging.block_map import BlockMap
 from ..judging.diagnosis import Diagnosis
-from ..judging.fleet import WORDS, FleetNode, node_summary
 from ..judging.gates import GateComparison
-from ..judging.history import MachineHistory
 from ..judging.judge import Check
 from ..judging.judged import Judged
-from ..judging.verdict import any_of
+from ..judging.suspects import any_of
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of
-from ..results.compare import Comparison, Outcome, Unreadable
+from ..results.compare import Comparison, Outcome
 from ..tables import Calls, Cell, Statistics, Table
-from ..units import many, parse_rate
+from ..units import parse_rate
+from .additions import of_result
 from .findings import applicable, data_word
 from .style import Style
 
@@ -252,7 +245,11 @@ class Records:
 @singledispatch
 def records(result: object) -> Records:
     """The records of a result of a public function; TypeError for other objects."""
-    raise TypeError(f"no records of {type(result).__name__}")
+    own = of_result(records, result)
+    if own is None:
+        raise TypeError(f"no records of {type(result).__name__}")
+    made: Records = own(result)
+    return made
 
 
 @records.register
@@ -299,7 +296,7 @@ def _(check: Check) -> Records:
         )
         for judgement in check.judgements
     ]
-    return _named(
+    return named(
         f"{_PLACE} verdict value unit limit share least normal margin reason culprits basis",
         rows,
         "verdict testcase table row column value limit share least normal reason culprits",
@@ -318,7 +315,7 @@ def _(diagnosis: Diagnosis) -> Records:
         finding.data | {"place": finding.where, "others": " or ".join(finding.data["others"])}
         for finding in diagnosis.findings
     ]
-    return _named(
+    return named(
         "certainty cause title place cells lower factor evidence others weight confirm remedy",
         rows,
         "certainty title place cells factor evidence confirm remedy",
@@ -335,7 +332,7 @@ def _(compared: GateComparison) -> Records:
         row |= {"verdict": result.verdict, "reason": result.why, "remark": result.remark, "unit": Unit.RATE}
         row |= {"least": least, "normal": normal, "lowest": lowest.value if lowest else None}
         rows.append(row | (_place(lowest.key) if lowest else {}))
-    return _named(
+    return named(
         f"gate verdict threshold lowest unit {_PLACE} least normal reason remark source",
         rows,
         "verdict gate threshold lowest testcase row column reason remark",
@@ -364,7 +361,7 @@ def _(comparison: Comparison) -> Records:
     runs = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
     shown = f"outcome testcase table row column before after change change_low change_high{runs} hosts reason"
     changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.UNKNOWN))
-    return _named(f"{_PLACE} {fields}", rows, shown, changed)
+    return named(f"{_PLACE} {fields}", rows, shown, changed)
 
 
 @records.register
@@ -376,50 +373,16 @@ def _(baseline: Baseline) -> Records:
     ]
     model = "model " if len(baseline.models) > 1 else ""
     shown = f"{model}testcase table row column median spread runs"
-    return _named(f"model {_PLACE} median unit spread runs", rows, shown)
-
-
-@records.register
-def _(blocks: BlockMap) -> Records:
-    rows = [
-        picked(path, "direction path layout while_computing")
-        | picked(point, "block blocks limit best")
-        | {"method": method, "rate": rate, "simulated": blocks.simulated}
-        | {
-            "submission": point.submissions.get(method),
-            "slowdown": point.slowdown.get(method),
-            "computation_slowdown": point.computation_slowdown.get(method),
-        }
-        | (msgspec.structs.asdict(calls) if (calls := point.calls.get(method)) else {})
-        for path in blocks.paths
-        for point in path.points
-        for method, rate in point.rates.items()
-    ]
-    columns = "direction path block blocks method rate limit best p50 p99"
-    best = sorted(rows, key=lambda row: row["method"] is not row["best"])
-    more = "n first submission slowdown computation_slowdown layout while_computing simulated"
-    relevant = sum(row["method"] is row["best"] for row in rows)
-    return _named(f"{columns} {more}", best, columns, relevant)
-
-
-@records.register
-def _(history: MachineHistory) -> Records:
-    rows = [
-        {"path": kind.kind.name, "started": run.started, "verdict": run.verdict, "speed": speed}
-        for kind in history.kinds
-        for run, speed in zip(history.past.runs, kind.speeds, strict=True)
-        if not isnan(speed)
-    ]  # fmt: skip
-    return _named("path started verdict speed", rows)
+    return named(f"model {_PLACE} median unit spread runs", rows, shown)
 
 
 @records.register
 def _(machine: Machine) -> Records:
     columns = "source destination kind capacity latency origin"
-    return _named(columns, [picked(link, columns) for link in machine.links], columns)
+    return named(columns, [picked(link, columns) for link in machine.links], columns)
 
 
-def _named(columns: str, rows: Sequence[Record], shown: str = "", relevant: int | None = None) -> Records:
+def named(columns: str, rows: Sequence[Record], shown: str = "", relevant: int | None = None) -> Records:
     """Records; ``columns`` and ``shown`` (those that notebooks show) are separated by blanks."""
     return Records(tuple(columns.split()), rows, tuple(shown.split()), relevant)
 
@@ -467,43 +430,3 @@ def _dtype(name: str) -> str:
     if name in _LISTS:
         return "object"
     return "Int64" if name in WHOLES else "boolean" if name in FLAGS else "string"
-
-
-#: Verdicts of files that cannot be read, and of runs that are left out if there is no room for all.
-ERROR, PASS = "ERROR", "PASS"
-
-
-@dataclass(frozen=True)
-class CheckedRun:
-    """What the reports of many runs need of one run.
-
-    Attributes:
-        node: Its summary.
-        remarks: What its row says about gates and the baseline.
-        part: What it adds to the report, in the form that the format requires.
-    """
-
-    node: FleetNode
-    remarks: tuple[str, ...]
-    part: Any = None
-
-    @classmethod
-    def of(cls, judged: Judged, part: Any) -> CheckedRun:
-        """What a judged run contributes, with ``part`` in the form of a format."""
-        return cls(node_summary(judged), tuple(_remarks(judged)), part)
-
-
-def counted_words(nodes: Sequence[FleetNode], unreadable: Sequence[Unreadable]) -> str:
-    """How many runs have each verdict, the worst first: ``4 runs: 1 FAIL, 3 PASS``."""
-    counts = Counter([node.word for node in nodes] + [ERROR] * len(unreadable))
-    total = ", ".join(f"{counts[word]} {word}" for word in (WORDS[0], ERROR, *WORDS[1:]) if counts[word])
-    return f"{many(counts.total(), 'run')}: {total}"
-
-
-def _remarks(judged: Judged) -> Iterator[str]:
-    """What the row of a run says about its gates and its baseline."""
-    if failed := sum(compared.failed for compared in judged.check.gates):
-        yield f"{many(failed, 'threshold')} not met"
-    yield from judged.by.lacking
-    if judged.check.baseline:
-        yield from (f"baseline: {text}" for text in judged.check.baseline.notes)

@@ -20,9 +20,9 @@ from ..measurement import Axis, Unit
 from ..statistics import grouped, summarise
 from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
+from .additions import report_of
 from .console import Grid, GridCell, heading, is_large, pieces, printed, warnings, width_of
 from .findings import SIGNS, buffers, closing, data_word, explanations, footnotes, number
-from .qualification import qualified
 from .style import SIMULATED, Style
 
 _WIDE = 10_000  #: characters: wider than any table
@@ -38,8 +38,8 @@ _ONCE = "every copied byte once"
 def render(judged: Judged, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
     document = judged.document
-    if document.qualification:
-        return printed(style, heading(document), "", *qualified(document, document.qualification, style))
+    if own := report_of(document):
+        return printed(style, heading(document), "", *own.screen(style))
     check = judged.check
     texts = explanations(document, lacking=check.missing)
     parts: list[RenderableType] = [

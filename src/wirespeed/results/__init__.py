@@ -1,0 +1,1 @@
+"""Saved runs: their files, cells, baselines, and what changed between them."""

@@ -1,6 +1,5 @@
-"""What links and the network allow for values of a log, which tells less than a measurement.
-
-Importers give values these limits, and judging gives them again when a saved run is of another version.
+"""What links and the network allow for values of a log, which tells less than a measurement. Importers give
+values these limits, and judging gives them again when a saved run is of another version.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, links_among, 
 from ..hardware.network import Network, rate_of
 from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Measurement
-from ..model import Access, Engine
+from ..model import MESSAGE_BANDWIDTH, Access, Engine
 from ..tables import BUSBW, Table
 from ..testcases.collectives import members
-from ..testcases.messages import BANDWIDTH
 from ..units import GIB, KIB, MIB, Nics
 
 #: In the names of testcases that copy in both directions at once.
@@ -189,7 +187,7 @@ def _limited(
 
 def directions_of(testcase: str, table: Table, row: int = 0) -> int:
     """In how many directions at once a row of a table shows what NICs move; 0 if they do not limit it."""
-    if testcase.startswith("message_") and table.key == BANDWIDTH:
+    if testcase.startswith("message_") and table.key == MESSAGE_BANDWIDTH:
         return 1 + row
     return DIRECTIONS.get(table.key, 0)
 
@@ -199,7 +197,7 @@ def of_nics(machine: Machine, testcase: str, table: Table, nics: Nics) -> Table:
 
     RDMA uses one NIC. Messages between processes use at least one, and at most all.
     """
-    is_message = table.key == BANDWIDTH
+    is_message = table.key == MESSAGE_BANDWIDTH
     link = next((i for i, link in enumerate(machine.links) if link.destination == _NETWORK), None)
     if not (directions_of(testcase, table) and nics.count and link is not None):
         return table

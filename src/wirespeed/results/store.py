@@ -28,7 +28,7 @@ from ..units import MIB, many
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..testcases import Testcase
+    from ..testcases.table import Testcase
 
 #: Maximum size of a Document, in characters: of all tables written out, with their labels at each cell, and
 #: of all text without the states of the hardware. All pairs of a thousand ranks fit.

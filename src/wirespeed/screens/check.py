@@ -27,6 +27,7 @@ from ..judging.overview import Overview, remedy, unknown_memory, users
 from ..judging.unlike import unlike
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import SIMULATED, Style
+from ..reports.additions import report_of
 from ..reports.console import further, hanging, heading, printed
 from ..reports.findings import (
     SIGNS,
@@ -41,13 +42,9 @@ from ..reports.findings import (
     of_limit,
     verification,
 )
-from ..reports.qualification import lines as qualified_lines
-from ..reports.records import CheckedRun
-from ..results.compare import Unreadable
 from ..statistics import grouped
 from ..terminal import colored, columns, one_line
 from ..units import fitting, format_time, many
-from . import many_runs
 from .doctor import details, named, rows
 
 #: Smallest and usual number of characters of a bar, which is as long as the limit.
@@ -205,8 +202,8 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
     of_testcases = grouped((one.key.testcase, one) for one in check.judgements if one.verdict.is_bad)
     bad = list(of_testcases.values())  # that with the worst value first
     parts: list[RenderableType] = []
-    if document.qualification:
-        parts += [Text(line) for line in qualified_lines(document, document.qualification)[:-1]] + [""]
+    if own := report_of(document):
+        parts += [Text(line) for line in own.lines[:-1]] + [""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
     parts += [] if style.verbose else further(len(bad) - _SHOWN, "more testcase")
@@ -239,13 +236,6 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
 def part(judged: Judged, style: Style) -> str:
     """The screen of a run if ``verbose`` adds it to that of several."""
     return render(judged, style) if style.verbose else ""
-
-
-def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """Render a table of several runs; ``verbose`` adds the screen of each."""
-    screens = [f"\n{one_line(run.node.file)}:\n{run.part}" for run in runs if style.verbose]
-    settings = [f"settings: {one_line('; '.join(style.settings))}\n"] if style.settings else []
-    return "".join((*screens, *settings, many_runs.render(runs, style, unreadable)))
 
 
 def _places(check: Check, summary: Overview) -> Iterator[RenderableType]:

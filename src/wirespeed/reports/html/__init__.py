@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...judging.judged import Judged
-from ...results.compare import Unreadable
-from ..records import CheckedRun
 from ..style import Style
 
 
@@ -19,10 +15,3 @@ def render(judged: Judged, style: Style) -> str:
 
 def part(judged: Judged, style: Style) -> None:
     """Return nothing: a page of many runs shows only their summaries."""
-
-
-def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
-    """The page of many runs, which contains no Documents."""
-    from .fleet import fleet_page
-
-    return fleet_page([run.node for run in runs], list(map(str, unreadable)))

@@ -25,7 +25,6 @@ from ...tables import Cell, Table
 from ...terminal import one_line, visible
 from ...units import GB, fitting, format_size, many
 from ...version import __version__
-from ..blocks import MARKS, call_times, modelled, rate_of
 from ..comparisons import difference, moved, values_of
 from ..console import Grid, digest
 from ..findings import GLANCE, VERDICTS, applicable, css_of, gate_text, mark, marked, number, shown
@@ -108,7 +107,7 @@ def rendered(template: str, style: str, script: str = "", **variables: Any) -> s
     """Render a template with the version of wirespeed.
 
     Args:
-        template: Its file; a page extends ``base.html``.
+        template: Its file, as `source` reads it; a page extends ``base.html``.
         style, script: CSS and JavaScript, the only ones that the page permits.
         **variables: The variables of the template.
     """
@@ -121,9 +120,29 @@ def rendered(template: str, style: str, script: str = "", **variables: Any) -> s
     return text
 
 
+def fragment(
+    template: str, macro: str, variables: dict[str, Any], content: Any, id: str = "", level: int = 0
+) -> Markup:
+    """What a macro of a template of a feature makes of its content.
+
+    Args:
+        template: Its file, as `source` reads it.
+        macro: The macro, whose parameters are content, ID and level of the heading, or only the content.
+        variables: The variables of the template.
+        content: What is shown.
+        id: ID of the section; empty without a page.
+        level: Level of its heading; 0 for a macro without it.
+    """
+    functions = _environment().get_template(template, globals=variables).module
+    arguments = (content, id, level) if level else (content,)
+    made: Markup = getattr(functions, macro)(*arguments)
+    return made
+
+
 def source(name: str) -> str:
-    """Text of a file of this folder."""
-    return (files(__package__) / name).read_text("utf-8")
+    """Text of a file of this folder, or of a package as ``"package:file"``."""
+    package, _, file = name.rpartition(":")
+    return (files(package or __package__) / file).read_text("utf-8")
 
 
 def capital(text: str) -> str:
@@ -158,8 +177,7 @@ def _environment() -> Environment:
         "shown": shown, "VERDICTS": VERDICTS, "css_of": css_of, "marked": marked, "moved": moved,
         "difference": difference, "values_of": values_of, "number": number, "GB": GB,
         "applicable": applicable, "gate_text": gate_text, "capital": capital,
-        "MARKS": MARKS, "METHODS": list(MARKS), "modelled": modelled, "rate_of": rate_of,
-        "call_times": call_times, "format_size": format_size, "one_line": one_line,
+        "format_size": format_size, "one_line": one_line,
     }  # fmt: skip
     return environment
 

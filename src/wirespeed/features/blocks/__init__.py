@@ -1,0 +1,1 @@
+"""Scattered blocks (a KV cache): which way moves them fastest, measured and modelled."""

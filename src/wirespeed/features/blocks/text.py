@@ -1,0 +1,194 @@
+"""The map of block lists, over block size and number: as text for a terminal, and as JSON for a server to
+load, whose fields docs/blocks.md describes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+from rich.console import RenderableType
+from rich.text import Text
+
+from ...judging.judged import Judged
+from ...model import Method
+from ...reports.console import printed
+from ...reports.records import picked
+from ...reports.style import SIMULATED, Style
+from ...terminal import colored, columns
+from ...units import GB, KIB, MICRO, format_size, format_time
+from .block_map import BlockMap, PathMap, StorageMap, map_of
+from .block_models import MODEL_ERROR, Model, Point
+
+#: Letter and colour of each method.
+MARKS = {
+    Method.LOOP: ("L", "white on grey37"),
+    Method.BATCH: ("B", "black on dark_orange"),
+    Method.KERNEL: ("K", "black on green3"),
+    Method.KERNEL_BULK: ("U", "black on cyan3"),
+    Method.STAGED: ("S", "white on purple"),
+}
+
+#: Of smaller blocks of storage, people also want the number of calls in a second.
+_FEW_CALLS_BYTES = 64 * KIB
+
+
+def render(judged: Judged, style: Style) -> str:
+    """The maps of a run, with what follows from them."""
+    return text(map_of(judged.document), style)
+
+
+def text(blocks: BlockMap, style: Style | None = None) -> str:
+    """The maps as text; without a style for this terminal."""
+    document, parts = blocks.document, list[RenderableType]()
+    if document.simulated:
+        parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold"))
+    parts += [part for path in blocks.paths for part in _drawn(path, style is not None and style.verbose)]
+    parts += [Text(sentence) for sentence in blocks.sentences()]
+    parts += [part for storage in blocks.storage if storage.rates for part in _of_storage(storage)]
+    if not blocks.paths and not blocks.storage:
+        others = ", ".join(result.name for result in document.testcases) or "nothing"
+        parts.append(Text(f"no block list was measured, only {others}; measure with `wirespeed blocks`"))
+    return printed(style or Style(columns(), colored()), *parts)
+
+
+def _drawn(path: PathMap, verbose: bool) -> Iterator[Text]:
+    counts = sorted({point.blocks for point in path.points})
+    yield Text(f"{path.title}: best method and its rate in GB/s", style="bold")
+    yield Text(f"{'block':>8} " + "".join(f"{count:<9}" for count in counts) + "blocks", style="dim")
+    for block, row in path.by_block.items():
+        line = Text(f"{format_size(block):>8} ")
+        by_count = {point.blocks: point for point in row}
+        for count in counts:
+            point = by_count.get(count)
+            if point is None:
+                line.append(f"{'-':<9}", style="dim")
+                continue
+            letter, color = MARKS[point.best]
+            line.append(f"{letter} {rate_of(point.rates[point.best]):<5} ", style=color)
+            line.append(" ")
+        yield line
+    used = [method for method in MARKS if any(method in point.rates for point in path.points)]
+    yield Text(" " * 9 + "  ".join(f"{MARKS[method][0]} {method}" for method in used), style="dim")
+    for sentence in path.sentences():
+        yield Text(sentence)
+    for model in path.models:
+        yield Text(f"  {modelled(model)}", style="dim")
+    if verbose:
+        yield from _calls(path, counts)
+    yield Text("")
+
+
+def _calls(path: PathMap, counts: Sequence[int]) -> Iterator[Text]:
+    """The time of a call by the best method: half of the calls, and 99%, take no longer."""
+    if not any(point.calls for point in path.points):
+        return
+    yield Text(f"{path.title}: time of a call by the best method in µs, p50/p99", style="bold")
+    yield Text(f"{'block':>8} " + "".join(f"{count:<16}" for count in counts) + "blocks", style="dim")
+    for block, row in path.by_block.items():
+        by_count = {point.blocks: call_times(point) for point in row}
+        texts = (by_count.get(count, "-") for count in counts)
+        yield Text(f"{format_size(block):>8} " + "".join(f"{text:<16}" for text in texts).rstrip())
+
+
+def call_times(point: Point) -> str:
+    """The p50 and p99 of a call by the best method, in µs; a dash if no call was timed."""
+    calls = point.calls.get(point.best)
+    return f"{calls.p50 / MICRO:.4g}/{calls.p99 / MICRO:.4g}" if calls else "-"
+
+
+def _of_storage(storage: StorageMap) -> Iterator[Text]:
+    """The rates of a storage device, and what they are at most."""
+    sizes, depths = (sorted({point[i] for point in storage.rates}) for i in (0, 1))
+    yield Text(f"{storage.title}: rate in GB/s", style="bold")
+    yield Text(f"{'block':>8} " + "".join(f"{depth:<9}" for depth in depths) + "calls at a time", style="dim")
+    for size in sizes:
+        row = [storage.rates.get((size, depth)) for depth in depths]
+        cells = "".join(f"{'-' if rate is None else rate_of(rate):<9}" for rate in row)
+        yield Text(f"{format_size(size):>8} {cells}".rstrip())
+    (size, depth), most = max(storage.rates.items(), key=lambda point: point[1])
+    calls = f", {most / size:,.0f} calls a second" if size < _FEW_CALLS_BYTES else ""
+    yield Text(f"fastest: {rate_of(most)} GB/s{calls} with {format_size(size)}, {depth} at a time")
+    yield Text("")
+
+
+def rate_of(rate: float) -> str:
+    value = rate / GB
+    digits = 0 if value >= 100 else 1 if value >= 1 else 2 if value >= 0.1 else 3
+    return f"{value:.{digits}f}"
+
+
+def modelled(model: Model) -> str:
+    """The model of a method in one line."""
+    rate = "" if math.isinf(model.rate) else f", bytes at {rate_of(model.rate)} GB/s"
+    full = "never reaches 90% of the fastest rate"
+    if model.nearly_full:
+        full = f"90% of the fastest rate from blocks of {format_size(model.nearly_full)} on"
+    if model.error > MODEL_ERROR:
+        return f"{model.method}: the time of a block depends on its size; {full}"
+    return (
+        f"{model.method}: {format_time(model.call_s)} per call, {format_time(model.block_s)} per block{rate} "
+        f"(median error {model.error:.0%}); {full}"
+    )
+
+
+#: Version of the shape.
+SHAPE = 1
+
+
+def render_blocks_json(judged: Judged, style: Style) -> str:
+    """The maps of a run as one JSON object."""
+    return as_json(map_of(judged.document))
+
+
+def as_json(blocks: BlockMap) -> str:
+    """A map as one JSON object."""
+    return msgspec.json.format(msgspec.json.encode(data(blocks)), indent=1).decode() + "\n"
+
+
+def data(blocks: BlockMap) -> dict[str, Any]:
+    """The maps as plain data, for a server to load."""
+    document = blocks.document
+    return {
+        "schema": SHAPE,
+        **picked(document, "simulated host started"),
+        "testcases": [result.name for result in document.testcases],
+        "sentences": list(blocks.sentences()),
+        "paths": [
+            {
+                **picked(path, "direction path layout while_computing"),
+                "points": [
+                    picked(
+                        point, "direction path block blocks best rates limit submission_s calls p50_s p99_s "
+                        "first_s slowdown computation_slowdown",
+                        direction=path.direction, path=path.path, submission_s=point.submissions,
+                        calls={method: calls.n for method, calls in point.calls.items()},
+                        p50_s={method: calls.p50 for method, calls in point.calls.items()},
+                        p99_s={method: calls.p99 for method, calls in point.calls.items()},
+                        first_s={method: calls.first for method, calls in point.calls.items()},
+                    )
+                    for point in path.points
+                ],
+                "crossings": list(map(vars, path.crossings)),
+                "models": [
+                    vars(model) | {"rate": None if math.isinf(model.rate) else model.rate}
+                    for model in path.models
+                ],
+                "rule": path.rule and vars(path.rule),
+                "sentences": list(path.sentences()),
+            }
+            for path in blocks.paths
+        ],
+        "storage": [
+            {
+                **picked(storage, "testcase path"),
+                "points": [
+                    {"block": block, "depth": depth, "rate": rate}
+                    for (block, depth), rate in sorted(storage.rates.items())
+                ],
+            }
+            for storage in blocks.storage
+        ],
+    }  # fmt: skip

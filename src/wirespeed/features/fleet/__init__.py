@@ -1,0 +1,1 @@
+"""Many saved runs at a time: nodes that differ from their equals."""

@@ -1,0 +1,1 @@
+"""What changed on this machine, and since when: runs that are remembered, and their series."""

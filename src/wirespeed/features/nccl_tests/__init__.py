@@ -1,0 +1,1 @@
+"""The command line, text and JSON of nccl-tests' programs."""

@@ -1,0 +1,1 @@
+"""The command lines, text and JSON of nvbandwidth and sailbandwidth."""

@@ -1,0 +1,310 @@
+"""``wirespeed pt2pt`` and ``overalloc``: what happens between the first and the last rank of a job. ``pt2pt``
+measures messages. ``overalloc`` is the over-allocation reproducer, and a sweep over mechanisms of sharing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from ...cli.common import check_format, lead, measured, measured_code, print_report, style, texts_aside
+from ...cli.parser import Parser
+from ...driver.jobs import join
+from ...driver.listener import Filled, Listener
+from ...errors import ExitCode, UsageError
+from ...hardware.devices import is_host
+from ...judging.judged import Judged
+from ...model import Engine
+from ...terminal import error_line, visible
+from ...units import format_size, parse_duration, parse_size, parse_sizes
+from .messages import MAX_MPI_BYTES, message
+from .sharing import MECHANISMS, reproducer, sharing
+
+if TYPE_CHECKING:
+    from ...document import Document
+    from ...testcases.table import Testcase
+
+
+class Lines(Listener):
+    """Listener that prints the lines of the reproducer during the run."""
+
+    def __init__(self) -> None:
+        self._printed = 0
+
+    def measured(self, case: Testcase, cells: Sequence[Filled], known: Callable[[], Document]) -> None:
+        """Print the lines that this measurement adds."""
+        from .overalloc_text import reproduced
+
+        document = known()
+        self.print(reproduced(document, document.testcases[-1]))
+
+    def print(self, lines: Sequence[str]) -> None:
+        """Print the lines that were not printed yet."""
+        for line in lines[self._printed :]:
+            print(visible(line), flush=True)
+        self._printed = max(self._printed, len(lines))
+
+
+def countable(*sizes: int) -> None:
+    """Refuse messages with more bytes than MPI can count.
+
+    Raises:
+        UsageError: If a message is too large.
+    """
+    if max(sizes) > MAX_MPI_BYTES:
+        raise UsageError(
+            f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
+        )
+
+
+def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """The parser of a comma-separated list of these words."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+        if unknown := [part for part in parts if part not in allowed]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(allowed)}")
+        return parts
+
+    return parse
+
+
+def add_running(to: Parser) -> None:
+    """Add the time-out and the options of output."""
+    group = to.add_argument_group("running")
+    group.add(
+        "-T --timeout TIME",
+        "maximum time of one stage (default: 60s)",
+        parse_duration,
+        default=60.0,
+        by_project=True,
+    )
+    group.add_output()
+    group.add_report()
+
+
+def between_two(
+    name: str, argv: Sequence[str], options: argparse.Namespace, cases: Sequence[Testcase],
+    described: dict[str, Any], printing: Lines | None = None, **settings: Any,
+) -> int:  # fmt: skip
+    """Join the ranks, measure, print and save; return the exit code.
+
+    Args:
+        name: Name of the command.
+        argv: Its arguments.
+        options: Its parsed options.
+        cases: The testcases to measure.
+        described: Options of the command, for the Document.
+        printing: Prints results during the run, instead of progress.
+        settings: Options of ``wirespeed.run``: when to stop.
+
+    Raises:
+        WirespeedError: If nothing can be measured; only on rank 0.
+    """
+    from ...reports import render
+    from ...worlds.launchers import launched, mpirun
+
+    check_format(options.format)
+    if options.output:
+        options.output.check(options.force)
+    world = join(1 if launched() else 2, [name, *argv], options.timeout)
+    if world is None:
+        raise UsageError(f"{name} requires two ranks: start it with {mpirun(f'wirespeed {name} ...', 2)}")
+
+    def measure() -> Document:
+        more = settings | ({"listeners": [printing]} if printing else {})
+        return measured(
+            options, cases, world=world, command=" ".join(["wirespeed", name, *argv]),
+            timeout=options.timeout, described={"ranks": world.size, **described}, **more,
+        )  # fmt: skip
+
+    def show(judged: Judged) -> None:
+        if printing:
+            printing.print(render(judged, options.format, style(options)).splitlines())
+        else:
+            print_report(judged, options)
+        if interrupted := judged.document.interrupted:
+            print(error_line(f"wirespeed: error: {interrupted}"), file=sys.stderr, flush=True)
+
+    with texts_aside(options.output):
+        return lead(world, measure, show, _exit_code)
+
+
+def _exit_code(judged: Judged) -> int:
+    """The exit code; prints the reason if nothing could be measured."""
+    code, document = measured_code(judged), judged.document
+    if code is ExitCode.NOT_JUDGED:
+        reason = "; ".join(dict.fromkeys(result.reason for result in document.testcases))
+        without = any(is_host(rank.device) for rank in document.machine.ranks)
+        hint = "; pass --memory host to measure host memory" if without else ""
+        print(error_line(f"wirespeed: error: nothing could be measured: {reason}{hint}"), file=sys.stderr)
+    return code
+
+
+_MEMORIES, _OVER_PT2PT = ("gpu", "host"), ("mpi", "nccl")
+_SIZES = "1:64MiB:x4"
+
+
+def main_of_pt2pt(name: str, argv: Sequence[str]) -> int:
+    from ...testcases.sweep import sweep
+
+    options = parser_of_pt2pt(name).parse_args(argv)
+    if "mpi" in options.over:
+        countable(*options.sizes)
+    pairs = [(o, m) for o in options.over for m in options.memory if (o, m) != ("nccl", "host")]
+    if not pairs:
+        raise UsageError("NCCL sends only GPU memory: pass --memory gpu or --over mpi")
+    cases = [
+        sweep(replace(message(Engine(over), memory), name=f"pt2pt_{over}_{memory}"), options.sizes)
+        for over, memory in pairs
+    ]
+    sizes = [str(size) for size in options.sizes]
+    described = {"over": list(options.over), "memory": list(options.memory), "sizes": sizes}
+    # Exactly six samples: the interval of six is always this precise.
+    return between_two(name, argv, options, cases, described, precision=0.99, rounds=1)
+
+
+def parser_of_pt2pt(name: str) -> Parser:
+
+    arguments = Parser(
+        name,
+        "Measure latency, bandwidth, bidirectional bandwidth and rate of messages between the first and\n"
+        "the last rank, over MPI and NCCL, from host and GPU memory; also first messages and new buffers.\n"
+        "Start it with mpirun -np 2 wirespeed pt2pt. Without a launcher it starts two processes on this\n"
+        "host (NCCL only).",
+    )
+    arguments.add(
+        "--over LIST",
+        "libraries: mpi, nccl (default: both)",
+        among(_OVER_PT2PT),
+        default=_OVER_PT2PT,
+        by_project=True,
+    )
+    arguments.add(
+        "--memory LIST", "memory of the messages: gpu, host (default: both)", among(_MEMORIES),
+        default=_MEMORIES, by_project=True,
+    )  # fmt: skip
+    arguments.add(
+        "--sizes SIZES", f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
+        parse_sizes, default=parse_sizes(_SIZES), by_project=True,
+    )  # fmt: skip
+    add_running(arguments)
+    return arguments
+
+
+#: Mechanisms, and the default ones by memory.
+_MEANS = ("ipc", "vmm-fd", "fabric", "shm", "mpi", "nccl")
+_DEFAULT = {"gpu": ("ipc", "vmm-fd", "mpi", "nccl"), "host": ("shm", "mpi")}
+#: Default over-allocations.
+_OVER_OVERALLOC = "0,1,4KiB,64KiB,1MiB,2MiB,2097153"
+#: Arguments of the reproducer.
+_GIVEN = ("NUM_ITERATIONS", "NUM_SUB_ITERATIONS", "P2P_SIZE", "BUFFER_SIZE", "OVERALLOC_SIZE")
+
+
+def main_of_overalloc(name: str, argv: Sequence[str]) -> int:
+    options = parser_of_overalloc(name).parse_args(argv)
+    if options.sweep == bool(options.given) or len(options.given) not in (0, len(_GIVEN)):
+        raise UsageError(f"pass either --sweep or the five numbers {' '.join(_GIVEN)}")
+    if options.sweep:
+        return _sweep(name, argv, options)
+    return _reproduce(name, argv, options)
+
+
+def parser_of_overalloc(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        "Measure whether messages are slower if slightly more memory is allocated than needed.\n\n"
+        f"  mpirun -np 2 wirespeed overalloc {' '.join(_GIVEN)}\n"
+        "  wirespeed overalloc --sweep\n\n"
+        "The first form sends P2P_SIZE bytes from the first rank to the last by MPI, NUM_SUB_ITERATIONS\n"
+        "times from each of NUM_ITERATIONS new buffers of BUFFER_SIZE + OVERALLOC_SIZE bytes, then of\n"
+        "BUFFER_SIZE. The second times every phase of sharing a buffer, for several over-allocations and\n"
+        "mechanisms; without a launcher it starts two processes on this host.",
+    )
+    arguments.add("given N*", "the five numbers of the first form")
+    arguments.add(
+        "--memory",
+        "memory of the buffers (default: %(default)s)",
+        choices=("gpu", "host"),
+        default="gpu",
+        by_project=True,
+    )
+    sweep = arguments.add_argument_group("sweep")
+    sweep.add("--sweep", "time every phase for each over-allocation and mechanism", by_project=True)
+    sweep.add(
+        "--means LIST",
+        "mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
+        among(_MEANS), by_project=True,
+    )  # fmt: skip
+    sweep.add("--buffer SIZE", "buffer size (default: 1GiB)", parse_size, default=2**30, by_project=True)
+    sweep.add(
+        "--copy SIZE", "size of the copied part (default: 1MiB)", parse_size, default=2**20, by_project=True
+    )
+    sweep.add(
+        "--over LIST", "over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
+        default=_OVER_OVERALLOC, by_project=True,
+    )  # fmt: skip
+    sweep.add(
+        "--repeats N",
+        "number of allocations for each over-allocation (default: %(default)s)",
+        int,
+        default=5,
+        by_project=True,
+    )
+    add_running(arguments)
+    arguments.set_defaults(format="overalloc")
+    return arguments
+
+
+def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
+
+    iterations, repeats = (_count(text, of) for text, of in zip(options.given[:2], _GIVEN, strict=False))
+    copied, buffer, more = (_size(text) for text in options.given[2:])
+    if not 0 < copied <= buffer + more:
+        raise UsageError(f"P2P_SIZE must be from 1 to BUFFER_SIZE + OVERALLOC_SIZE, not {copied}")
+    countable(copied)
+    described = {
+        "p2p_size": copied, "buffer_size": buffer, "overalloc_size": more, "num_iterations": iterations,
+        "num_sub_iterations": repeats, "memory": options.memory,
+    }  # fmt: skip
+    case = reproducer(options.memory, iterations, repeats, copied, buffer, more)
+    printing = Lines() if options.format == "overalloc" else None
+    return between_two(name, argv, options, [case], described, printing, samples=1, copies=1)
+
+
+def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
+
+    over = tuple(_size(text) for text in options.over.split(","))
+    means = options.means or _DEFAULT[options.memory]
+    if options.copy > options.buffer:
+        raise UsageError("--copy must not be larger than --buffer")
+    if "mpi" in means:
+        countable(options.copy)
+    if options.repeats < 1:
+        raise UsageError("--repeats must be 1 or more")
+    described = {
+        "means": list(means), "buffer_size": options.buffer, "p2p_size": options.copy,
+        "over": [str(size) for size in over], "repeats": options.repeats, "memory": options.memory,
+    }  # fmt: skip
+    if unknown := [mechanism for mechanism in means if mechanism not in MECHANISMS[options.memory]]:
+        known = ", ".join(MECHANISMS[options.memory])
+        raise UsageError(f"{options.memory} memory is shared by {known}, not by {unknown[0]}")
+    counts = f"{format_size(options.copy)} of a buffer of {format_size(options.buffer)}"
+    cases = []
+    for mechanism in means:
+        case = sharing(mechanism, options.memory, options.buffer, options.copy, over, "overalloc")
+        cases.append(replace(case, counts=counts))
+    return between_two(name, argv, options, cases, described, samples=1, copies=1, rounds=options.repeats)
+
+
+def _size(text: str) -> int:
+    return 0 if text.strip() == "0" else parse_size(text)
+
+
+def _count(text: str, name: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise UsageError(f"{name} must be a whole number of 1 or more, not {text!r}")
+    return int(text)

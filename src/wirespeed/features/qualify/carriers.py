@@ -1,0 +1,135 @@
+"""What carried the bytes between nodes, by the counters of network interfaces and RDMA devices: libraries say
+little of their transport, and each in its own way, but what the devices have sent shows it for all.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...backends.host import nic_facts
+from ...backends.tree import HERE, TreePath
+from ...qualification import TCP
+from ...units import many
+from .measured_topology import Sent
+
+#: A line of /proc/net/dev: an interface, and the bytes that it has sent, the ninth number (proc_pid_net(5)).
+_LINE = re.compile(r"\s*(\S+):\s*(?:\d+\s+){8}(\d+)")
+
+
+_MBIT_BYTES = 1e6 / 8
+
+
+#: Type of an interface whose bytes an InfiniBand port counts, too (ARPHRD_INFINIBAND of if_arp.h).
+_IPOIB = "32"
+
+
+#: Share of what a node sends to others that shows what carries it, and that makes a device take part.
+_MOST, _SOME = 0.5, 0.05
+
+
+#: Most devices, and most nodes, that are named.
+_NAMED = 4
+
+
+def counters(root: TreePath = HERE) -> Sent:
+    """What the network interfaces and RDMA devices of this node have sent.
+
+    Args:
+        root: Folder that contains ``proc`` and ``sys``.
+    """
+    sent: Sent = {}
+    for name, count in _LINE.findall((root / "proc/self/net/dev").read() or ""):
+        folder = root / "sys/class/net" / name
+        # What a bridge, a bond or a VLAN sends is counted below it.
+        if name != "lo" and not folder.glob("lower_*"):
+            kind = "IPoIB" if ((folder / "type").read() or "").strip() == _IPOIB else TCP
+            sent[name] = (kind, int(count), interface_speed(root, name))
+    for port in nic_facts.ports(root):
+        if port.sent is not None:
+            sent[port.label] = (port.network, port.sent, port.rate)
+    return sent
+
+
+def interface_speed(root: TreePath, name: str) -> float:
+    """Speed of a network interface in bytes per second; 0 if unknown."""
+    text = ((root / "sys/class/net" / name / "speed").read() or "").strip()
+    return int(text) * _MBIT_BYTES if text.isdecimal() else 0.0
+
+
+def difference(before: Mapping[str, Sequence[Any]], after: Mapping[str, Sequence[Any]]) -> Sent:
+    """What devices sent between two readings."""
+    return {
+        name: (kind, count - before[name][1], speed)
+        for name, (kind, count, speed) in after.items()
+        if name in before and count > before[name][1]
+    }
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """What carried the bytes that a node sent.
+
+    Attributes:
+        kind: ``TCP``, ``InfiniBand``, ``RoCE`` or ``EFA``; empty if no device has sent most of them.
+        devices: Names of the devices.
+        speed: Sum of their speeds, in bytes per second; 0 if unknown.
+    """
+
+    kind: str = ""
+    devices: tuple[str, ...] = ()
+    speed: float = 0.0
+
+
+def carrier(sent: Mapping[str, Sequence[Any]], payload: float) -> Carrier:
+    """What carried most of the bytes that a node sent.
+
+    Args:
+        sent: What its devices sent meanwhile.
+        payload: Bytes that it had to send to other nodes, at least.
+    """
+    by_kind: dict[str, int] = {}
+    for kind, count, _ in sent.values():
+        by_kind[kind] = by_kind.get(kind, 0) + count
+    over_ports = by_kind.pop("IPoIB", 0)
+    for kind in by_kind.keys() - {TCP}:  # the port counts what the interface sends over it
+        by_kind[kind] -= over_ports
+    by_kind[TCP] = by_kind.get(TCP, 0) + over_ports
+    used = max(by_kind, key=lambda kind: by_kind[kind])
+    if not payload or by_kind[used] < _MOST * payload:
+        return Carrier()
+    kinds = (TCP, "IPoIB") if used == TCP else (used,)
+    part = {
+        name: speed for name, (kind, count, speed) in sent.items()
+        if kind in kinds and count >= _SOME * by_kind[used]
+    }  # fmt: skip
+    return Carrier(used, tuple(sorted(part)), math.fsum(part.values()) if all(part.values()) else 0.0)
+
+
+def said(carriers: Sequence[Carrier]) -> str:
+    """The transport of most nodes for people: ``InfiniBand (mlx5_0, mlx5_1)``; empty if unknown."""
+    (usual, _), *_ = Counter((each.kind, each.devices) for each in carriers).most_common(1) or [(("", ()), 0)]
+    kind, devices = usual
+    more = f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else ""
+    return f"{kind} ({', '.join(devices[:_NAMED])}{more})" if kind else ""
+
+
+def others(carriers: Mapping[str, Carrier]) -> str:
+    """The nodes that use another transport than most; empty if there are none.
+
+    Args:
+        carriers: Node -> what carried its bytes.
+    """
+    usual, count = Counter(each.kind for each in carriers.values()).most_common(1)[0] if carriers else ("", 0)
+    names = [name for name, each in carriers.items() if each.kind != usual and each.kind]
+    if not usual or not names:
+        return ""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return (
+        f"{', '.join(names[:_NAMED])}{more} used {carriers[names[0]].kind}, {count} of "
+        f"{many(len(carriers), 'node')} {usual}"
+    )

@@ -1,0 +1,206 @@
+"""``wirespeed qualify``: which nodes, NICs, cables and switches of a cluster are slow."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...cli.common import code_of, saving, speak_for_leader, tell_saved, texts_aside
+from ...cli.parser import Parser
+from ...driver.jobs import join
+from ...errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
+from ...terminal import colored, columns, error_line, visible
+from ...units import parse_duration, parse_nics
+from .cluster import Cluster
+from .qualified_run import SEVERAL, led, measured, simulated_nodes
+from .slurm import topology
+
+if TYPE_CHECKING:
+    from ...document import Document
+    from ...hardware.topology import Machine
+    from ...qualification import Qualification
+    from ...results.output import Output
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    options = parser(name).parse_args(argv)
+    command = " ".join(["wirespeed", name, *argv])
+    blocks = {} if _measures(options) else topology(options.topology, os.environ)
+    if _measures(options) and options.over in ("nccl", "mpi"):
+        raise UsageError("--topology measured requires --over tcp, whose latencies show switches")
+    if options.machine is not None:
+        cluster, machine = simulated_nodes(options.machine, options.seed, options.pair)
+        return _lead(cluster, machine, options, saving(options), command)
+    return _of_job(name, argv, options, blocks, command)
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        "Find the slow nodes, NICs, cables and switches of a cluster in about a dozen rounds: sampled pairs\n"
+        "of nodes, all at once, repeated measurements of suspects with other partners, and groups of nodes.\n"
+        "Start it with a launcher on all nodes, one process per GPU: mpirun -np 512 -N 8 wirespeed qualify.",
+        EXIT_CODES,
+    )
+    arguments.add(
+        "--machine simulated:NAMExN|FILE.toml",
+        "N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
+        "pcie, memory, nic, cable (sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
+        "(@spine1), lost@node3, noise=3%%; or two DGX Sparks, simulated:dgx-spark-2+endpoint@node0, with "
+        "causes (mtu=1500@node1, width=2@node0, ...); or simulated:FILE.toml, which describes nodes and "
+        "switches",
+    )  # fmt: skip
+    arguments.add(
+        "--over",
+        "transport: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
+        "ranks, rail by rail (default: nccl if all nodes have GPUs, else tcp)",
+        choices=("tcp", "nccl", "mpi"), by_project=True,
+    )  # fmt: skip
+    arguments.add(
+        "--within TIME", "maximum time, such as 3min; rounds that do not fit are skipped",
+        parse_duration, default=math.inf, by_project=True,
+    )  # fmt: skip
+    arguments.add(
+        "--seed", "random seed of the choice of partners (default: 0)", int, default=0, by_project=True
+    )
+    arguments.add(
+        "--topology FILE|measured",
+        "output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
+        "or measured: infer from latencies which nodes share one (with --over tcp)",
+    )  # fmt: skip
+    arguments.add(
+        "--nics NxRATE|RATE",
+        "what the NICs of a node carry in one direction, such as 8x400G or 50GB/s, with which two nodes "
+        "are compared (default: as their ports and PCIe links say)", parse_nics,
+    )  # fmt: skip
+    arguments.add(
+        "--pair NODE,NODE",
+        "measure only these two nodes of the job, as a job of two is (default: all)",
+        lambda text: tuple(map(str.strip, text.split(","))), default=(),
+    )  # fmt: skip
+    arguments.add(
+        "--processes N",
+        "start N processes on this host, to try it without a launcher (default: 1)", int, default=1,
+        by_project=True,
+    )  # fmt: skip
+    arguments.add(
+        "-T --timeout TIME", "maximum time for all processes to join, and of one round (default: 60s)",
+        parse_duration, default=60.0, by_project=True,
+    )  # fmt: skip
+    arguments.add(
+        "--exclude-format",
+        "print only the nodes to exclude (slurm, json), or the good ones as a host file (hostfile)",
+        choices=("slurm", "hostfile", "json"),
+    )  # fmt: skip
+    arguments.add_saving()
+    return arguments
+
+
+def _of_job(
+    name: str, argv: Sequence[str], options: argparse.Namespace, blocks: dict[str, str], command: str
+) -> int:
+    """Measure the nodes of this job: rank 0 leads, the others obey."""
+    from .job import serve
+
+    output = saving(options)
+    world = join(options.processes, [name, *argv], options.timeout, partial=True)
+    if world is None:
+        raise UsageError(SEVERAL)
+    if world.rank:
+        try:
+            serve(world, options.timeout)
+        except WirespeedError as error:  # rank 0 reports it, unless it cannot be heard
+            speak_for_leader(world, str(error))
+            return ExitCode.RUN
+        finally:
+            world.close()
+        return ExitCode.PASS
+    try:
+        over = "tcp" if _measures(options) else options.over
+
+        def leading(cluster: Cluster, machine: Machine) -> int:
+            return _lead(cluster, machine, options, output, command)
+
+        return int(led(world, blocks, over, options.timeout, options.pair, leading))
+    finally:
+        world.close()
+
+
+def _lead(
+    cluster: Cluster, machine: Machine, options: argparse.Namespace, output: Output | None, command: str
+) -> int:
+    """Measure, print, save; return the exit code."""
+    from ...judging.qualification_verdict import verdict_of
+    from ...results.store import Draft, Saver
+
+    saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)
+    within = None if options.within == math.inf else options.within
+
+    def said(document: Document, qualification: Qualification) -> None:
+        """Show a round, and save what is known: a killed process keeps its rounds."""
+        _progress(qualification)
+        if draft:
+            draft.save(lambda: document, always=True)
+
+    document, ended = measured(
+        cluster, machine, {"seed": options.seed, "within": within, "machine": options.machine},
+        shows_switches=_measures(options), given=options.nics.rate if options.nics else 0.0,
+        command=command, said=said,
+    )  # fmt: skip
+    qualification = document.qualification
+    assert qualification is not None
+    with texts_aside(output):
+        if options.exclude_format:
+            print(_excluded(qualification, options.exclude_format))
+        elif not options.quiet:
+            print(_shown(document, qualification))
+        if saver:
+            saver.run_ended(document)
+            tell_saved(output)
+    if isinstance(ended, KeyboardInterrupt):
+        raise ended
+    if ended:
+        print(error_line(f"wirespeed: error: {document.interrupted}"), file=sys.stderr)
+        return ExitCode.RUN
+    return code_of(verdict_of(qualification))
+
+
+def _shown(document: Document, qualification: Qualification) -> str:
+    """The report: at a terminal with colours and lines that fit, else a line for each sentence."""
+    from ...reports.console import printed
+    from ...reports.style import Style
+    from .text import lines, qualified
+
+    if not sys.stdout.isatty():
+        return visible("\n".join(lines(document, qualification)))
+    style = Style(columns(), colored())
+    return printed(style, *qualified(document, qualification, style)).rstrip("\n")
+
+
+def _measures(options: argparse.Namespace) -> bool:
+    """Whether latencies show which nodes share a switch."""
+    return bool(options.topology == "measured")
+
+
+def _progress(qualification: Qualification) -> None:
+    """Print each round on standard error, for people at a terminal."""
+    if sys.stderr.isatty():
+        last = qualification.rounds[-1]
+        what = f"{last.stage}, {len(last.groups)} at once, {last.seconds:.1f} s"
+        print(f"round {len(qualification.rounds)}: {what}", file=sys.stderr)
+
+
+def _excluded(qualification: Qualification, form: str) -> str:
+    """The nodes to leave out, or of a host file those to use."""
+    from ...qualification import compact
+
+    out = list(qualification.excluded)
+    if form == "json":
+        doubtful = {"in_doubt": list(qualification.in_doubt)} if qualification.in_doubt else {}
+        return json.dumps({"exclude": out, **doubtful, "use": list(qualification.chosen)})
+    return compact(out) if form == "slurm" else "\n".join(qualification.chosen)

@@ -1,0 +1,100 @@
+"""The cluster of a job: rank 0 leads, the others measure what it says."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...backends.host.nic_facts import is_disabled
+from ...errors import WirespeedError
+from ...worlds.base import RankLost, World
+from ...worlds.crew import Crew
+from .job_nodes import OWN_S, ProcessCluster, introduce, introduction, work
+from .node_facts import interface_of
+from .tcp_probe import TcpProbe
+from .transfer_cluster import TransferCluster
+
+if TYPE_CHECKING:
+    pass
+
+
+#: What carries the bytes between nodes.
+OVER = ("tcp", "nccl", "mpi")
+_SECRET_BYTES = 32
+_TRANSFERS = "transfers"
+#: Maximum time between two tasks beyond the time-out, in s: inference and printing.
+_PATIENCE_S = 60.0
+
+
+def lead(
+    world: World, blocks: Mapping[str, str], expected: Sequence[str], over: str | None,
+    patience: float, pair: Sequence[str] = (),
+) -> ProcessCluster | TransferCluster:  # fmt: skip
+    """The nodes of the job; on rank 0.
+
+    Args:
+        world: The processes.
+        blocks, expected: As for `introduce`.
+        over: One of `OVER`; None for NCCL if all nodes have GPUs and NCCL, else TCP.
+        patience: Maximum time of a round, in s.
+        pair: As for `introduce`.
+
+    Raises:
+        WirespeedError: If NCCL or MPI is asked for, but processes are missing.
+    """
+    crew, secret = Crew(world), secrets.token_bytes(_SECRET_BYTES)
+    probe = TcpProbe(secret)
+    try:
+        job = introduce(crew, secret, probe, blocks, expected, min(OWN_S, patience), pair)
+        if over is None:
+            usable = len(job.gpus) == len(job.nodes) and not crew.lost and not job.without_nccl
+            over = "nccl" if usable else "tcp"
+        if over == "tcp":
+            return ProcessCluster(crew, job, probe, patience)
+        if crew.lost:
+            rank, why = next(iter(crew.lost.items()))
+            crew.dismiss(_PATIENCE_S)
+            raise WirespeedError(
+                f"rank {rank} {why}: --over {over} requires all processes; --over tcp goes on without some"
+            )
+        crew.ask({rank: [_TRANSFERS] for rank in world.links}, patience, lambda task: None)
+        crew.dismiss(_PATIENCE_S)
+    except BaseException:
+        probe.close()
+        raise
+    probe.close()
+    return TransferCluster(world, job, over)
+
+
+def serve(world: World, patience: float) -> None:
+    """Measure what rank 0 says, on other ranks.
+
+    Raises:
+        WirespeedError: If rank 0 or, over NCCL and MPI, another process has ended.
+    """
+    probes: list[TcpProbe] = []
+    by_transfers, interface = False, ""
+
+    def answer(task: Any) -> Any:
+        nonlocal by_transfers, interface
+        if not probes:
+            probes.append(TcpProbe(bytes(task[0])))
+            interface = interface_of(str(task[1]))
+            return introduction(probes[0].port, task)
+        if task[0] == _TRANSFERS:
+            by_transfers = True
+            return None
+        return work(probes[0], task)
+
+    try:
+        Crew(world).serve(answer, patience + _PATIENCE_S)
+    except RankLost as error:
+        if interface and is_disabled(interface):
+            raise RankLost(f"{error}: {interface} of this node is down") from None
+        raise
+    finally:
+        for probe in probes:
+            probe.close()
+    if by_transfers:
+        TransferCluster.serve(world)

@@ -1,0 +1,422 @@
+"""A simulated cluster: nodes with rails, leaf switches, spines, and faults, in virtual time; it is described
+by the text behind ``--machine``, or by a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from ...errors import MachineError
+from ...files import LARGEST_WRITTEN, read
+from ...hardware.facts import Fact, Facts
+from ...qualification import EndMemory, PartKind, QualifiedNode, RailLimit
+from ...terminal import neutral, unknown_name
+from .cluster import Values, two_of
+from .cluster_faults import (
+    OF_PORT,
+    ONE_ENDPOINT,
+    SPARK,
+    ClusterFault,
+    NicModel,
+    NodeFault,
+    factor_of,
+    facts_of,
+    parse_cluster_fault,
+    parse_node_fault,
+)
+from .limits import fastest, of_rdma
+from .slurm import hosts_of
+
+#: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
+_OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
+#: Start-up of a message in s.
+_STARTUP_S = {EndMemory.GPU: 12e-6, EndMemory.HOST: 5e-6}
+#: Bandwidth of the memory of a GPU, or of a host without GPUs, and between host and GPU, in bytes per second.
+_OWN_PEAK, _HOST_LINK = 1.3e12, 25e9
+#: Round trips of a leaf switch, and of paths through spines, in s.
+_NEAR_S, _FAR_S = 4e-6, 7e-6
+
+
+@dataclass
+class SimulatedCluster:
+    """Nodes whose paths are as fast as their slowest part.
+
+    A path from node a to node b in a rail leads through a's node, NIC and cable, a's leaf switch, the trunks
+    of both blocks and a spine switch if they differ, b's leaf switch, and b's cable, NIC and node. Which
+    spine switch that is depends on both nodes and the rail, as the hash of a router does.
+
+    Attributes:
+        count: Number of nodes.
+        block: Number of nodes of a block.
+        rails: Number of rails.
+        spines: Number of spine switches of a rail.
+        names, blocks_of: Name and block of each node; by default ``node0`` and ``block0``, of ``block`` nodes
+            each.
+        peak: Bandwidth of a rail in one direction, in bytes per second.
+        noise: Relative standard deviation of each value.
+        faults: What is slow.
+        missing: Nodes that do not answer.
+        transient: Probability that a value is half of what it should be, only this time.
+        seed: Seed of the noise.
+        model, machine: Model of the GPUs, and name of the simulated machine that each node is.
+        has_gpus: Whether the nodes have a GPU for each rail; else their host memory is measured.
+        nic: The NIC of each rail.
+        causes: Faults that the facts of a node show.
+
+    """
+
+    count: int
+    block: int = 32
+    rails: int = 8
+    peak: float = 46e9
+    noise: float = 0.01
+    faults: tuple[ClusterFault, ...] = ()
+    missing: frozenset[int] = frozenset()
+    transient: float = 0.0
+    seed: int = 0
+    model: str = ""
+    spines: int = 4
+    names: tuple[str, ...] = ()
+    blocks_of: tuple[str, ...] = ()
+    machine: str = ""
+    has_gpus: bool = True
+    transport: str = "simulated"
+    limit: float = 0.0
+    notes: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
+    variation: float = 0.0
+    losses: Values = field(default_factory=lambda: np.zeros((0, 2)))
+    nic: NicModel = ONE_ENDPOINT
+    causes: tuple[NodeFault, ...] = ()
+    nodes: tuple[QualifiedNode, ...] = field(init=False)
+    _examined: tuple[int, ...] = field(init=False, default=())
+
+    def __post_init__(self) -> None:
+        self._random = np.random.default_rng([self.seed, 1])
+        self._passed = 0.0
+        self._examined = (0, 1) if self.count == 2 else ()
+        names = self.names or node_names(self.count)
+        blocks_of = self.blocks_of or block_names(self.count, self.block)
+        number = {name: i for i, name in enumerate(dict.fromkeys(blocks_of))}
+        self.blocks = np.array([number[name] for name in blocks_of])
+        self.nodes = tuple(
+            QualifiedNode(
+                names[i], blocks_of[i], self.model, self.rails,
+                "does not answer" if i in self.missing else "",
+            )
+            for i in range(self.count)
+        )  # fmt: skip
+        blocks = int(self.blocks[-1]) + 1
+        self._own = np.ones((self.count, self.rails if self.has_gpus else 1))
+        self._host_links, self._sends, self._receives, self._of_gpus, self._both = (
+            np.ones((self.count, self.rails)) for _ in range(5)
+        )
+        self._leaf, self._trunk = (np.ones((blocks, self.rails)) for _ in range(2))
+        self._spine = np.ones((self.spines, self.rails))
+        for cause in self.causes:
+            factor = factor_of(cause.fault, cause.amount, self.nic)
+            at = slice(None) if cause.node < 0 else cause.node
+            for speed in (self._of_gpus,) if cause.fault.of_gpus else (self._sends, self._receives):
+                speed[at] *= factor
+        for fault in self.faults:
+            rail = slice(None) if fault.kind is PartKind.NODE or fault.rail < 0 else fault.rail
+            where = slice(None) if fault.where < 0 else fault.where
+            for part, speed in (
+                (PartKind.GPU, self._own), (PartKind.LEAF, self._leaf), (PartKind.TRUNK, self._trunk),
+                (PartKind.SPINE, self._spine), (PartKind.MEMORY, self._own),
+                (PartKind.HOST_LINK, self._host_links),
+            ):  # fmt: skip
+                if fault.kind is part:
+                    speed[where, rail] *= fault.factor
+            if fault.both:
+                self._both[where, rail] *= fault.factor
+                continue
+            both = fault.kind in (PartKind.NODE, PartKind.NIC)
+            if both or (fault.kind is PartKind.CABLE and fault.sends):
+                self._sends[where, rail] *= fault.factor
+            if both or (fault.kind is PartKind.CABLE and not fault.sends):
+                self._receives[where, rail] *= fault.factor
+
+    @property
+    def memories(self) -> tuple[EndMemory, ...]:
+        """Between which memory messages are measured."""
+        return (EndMemory.GPU, EndMemory.HOST) if self.has_gpus else (EndMemory.HOST,)
+
+    @property
+    def facts(self) -> tuple[Fact, ...]:
+        """What two nodes report."""
+        return tuple(fact for node in self._examined for fact in self._facts_of(node))
+
+    def examine(self, pair: tuple[int, int]) -> None:
+        self._examined = pair
+
+    def _facts_of(self, node: int) -> tuple[Fact, ...]:
+        of_node = facts_of({node: self.nodes[node].name}, self.nic, self.rails, self.causes)
+        return tuple(fact.checked() for fact in of_node)
+
+    @cached_property
+    def limits(self) -> tuple[RailLimit, ...]:
+        """What carries the rails of each node."""
+        special = {cause.node for cause in self.causes} - {-1}
+        usual = next((node for node in range(self.count) if node not in special), 0)
+        known = {node: Facts(self._facts_of(node), self.nodes[node].name) for node in {usual, *special}}
+        best = fastest((facts, ()) for facts in known.values())
+        return tuple(
+            limit
+            for i in range(self.count)
+            for limit in of_rdma(i, known[i if i in special else usual], self.rails, (), best)
+        )
+
+    def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values]:
+        self._passed += _OWN_S
+        groups = [[node] for node in nodes]
+        own = self._measured(self._own[list(nodes)] * _OWN_PEAK, groups)
+        if not self.has_gpus:
+            return {PartKind.MEMORY: own}
+        links = self._measured(self._host_links[list(nodes)] * _HOST_LINK, groups)
+        return {PartKind.GPU: own, PartKind.HOST_LINK: links}
+
+    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        self._passed += _LATENCIES_S
+        a, b = np.array(pairs, dtype=int).reshape(-1, 2).T
+        exact = np.where(self.blocks[a] == self.blocks[b], _NEAR_S, _FAR_S)
+        return self._measured(exact, pairs)
+
+    def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        self._passed += _PAIRS_S
+        a, b = np.array(pairs, dtype=int).reshape(-1, 2).T
+        return self._measured(self._of_memory(a, b, self.memories[0]) * self.peak, pairs)
+
+    def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
+        """A message takes a start-up, and its bytes at the speed of the path."""
+        self._passed += _SIZES_S
+        a, b = np.array([pair[0]]), np.array([pair[1]])
+        speeds = self._of_memory(a, b, memory)
+        if both:
+            speeds = np.minimum(speeds, np.minimum(self._both[a], self._both[b])[:, None])
+        size = np.array(sizes, dtype=float)[:, None, None]
+        exact = size / (_STARTUP_S[memory] + size / (speeds * self.peak))
+        return self._measured(exact, [pair] * len(sizes))
+
+    def _of_memory(self, a: np.ndarray, b: np.ndarray, memory: EndMemory) -> Values:
+        """Speeds between nodes of a and of b and back, from a kind of memory; shape (pairs, 2, rails)."""
+        speeds = np.stack([self.speeds(a, b), self.speeds(b, a)], axis=1)
+        if memory is EndMemory.GPU:
+            speeds = np.minimum(speeds, np.minimum(self._of_gpus[a], self._of_gpus[b])[:, None])
+        return np.asarray(speeds)
+
+    def groups(self, groups: Sequence[Sequence[int]]) -> Values:
+        """An all_reduce is as fast as the slowest path of its rings, times the number of rails."""
+        self._passed += _GROUPS_S
+        slowest = [float(self.speeds(np.array(group), np.roll(np.array(group), 1)).min()) for group in groups]
+        return self._measured(np.array(slowest) * self.peak * self.rails, groups)
+
+    def seconds(self) -> float:
+        return self._passed
+
+    def speeds(self, a: np.ndarray, b: np.ndarray) -> Values:
+        """Speed of each path from a node of a to that of b; shape (paths, rails)."""
+        at, to = self.blocks[a], self.blocks[b]
+        speeds = np.minimum(self._sends[a], self._receives[b])
+        speeds = np.minimum(speeds, np.minimum(self._leaf[at], self._leaf[to]))
+        rails = np.arange(self.rails)
+        # Odd factors spread the pairs of nodes over the spine switches.
+        mixed = (a * 2654435761 + b * 2246822519)[:, None] + rails * 3266489917
+        spine = self._spine[(mixed >> 13) % self.spines, rails]
+        across = np.minimum(np.minimum(self._trunk[at], self._trunk[to]), spine)
+        crossing = (at != to)[:, None]
+        return np.asarray(np.where(crossing, np.minimum(speeds, across), speeds))
+
+    def _measured(self, exact: Values, groups: Sequence[Sequence[int]]) -> Values:
+        values = exact * np.exp(self._random.normal(0, self.noise, exact.shape)) if self.noise else exact
+        if self.transient:
+            values = np.where(self._random.random(exact.shape) < self.transient, values / 2, values)
+        if self.missing:
+            gone = [not self.missing.isdisjoint(group) for group in groups]
+            values = np.where(np.reshape(gone, (-1,) + (1,) * (exact.ndim - 1)), np.nan, values)
+        return values
+
+
+def node_names(count: int) -> tuple[str, ...]:
+    """Names of the nodes of a simulated cluster."""
+    return tuple(f"node{i}" for i in range(count))
+
+
+def block_names(count: int, size: int) -> tuple[str, ...]:
+    """The block of each node of a simulated cluster whose blocks have a number of nodes."""
+    return tuple(f"block{i // size}" for i in range(count))
+
+
+#: Most rails, and most spine switches of a rail, of a simulated cluster.
+_MOST_RAILS, _MOST_SPINES = 64, 1024
+#: Nodes of a block of a simulated cluster of many nodes, and of one with few.
+_BLOCK, _SMALL_BLOCK = 32, 8
+#: Maximum number of nodes of a simulated cluster.
+_MOST_NODES = 16384
+
+
+class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file that describes a simulated cluster, in TOML.
+
+    Attributes:
+        machine: Name of the simulated machine that each node is, e.g. ``dgx-a100-8``.
+        leaves: Name of each leaf switch (there is one for each rail) -> its nodes, as a list of hosts of
+            Slurm.
+        spines: Number of spine switches of a rail.
+        rails: Number of rails; 0 for one per GPU.
+        rate: Bandwidth of a rail in one direction, e.g. ``46 GB/s``.
+        noise: Relative standard deviation of a value, e.g. ``1%``.
+        faults: Faults, written as behind the name of a machine.
+    """
+
+    machine: str
+    leaves: dict[str, str]
+    spines: int = 4
+    rails: int = 0
+    rate: str = "46 GB/s"
+    noise: str = "1%"
+    faults: tuple[str, ...] = ()
+
+
+#: Clusters with names: machine, number of nodes, rate of a rail, and its NIC.
+_CLUSTERS = {"dgx-spark-2": ("dgx-spark", 2, "23 GB/s", SPARK)}
+
+
+def parse_cluster(spec: str, *, seed: int = 0, pair: Sequence[str] = ()) -> SimulatedCluster | None:
+    """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
+
+    Args:
+        spec: Name of a machine and number of nodes, or a file that ends in ``.toml`` (`ClusterFile`); then
+            faults.
+        seed: Seed of the noise.
+        pair: Names of the only two nodes to measure; empty for all.
+
+    Raises:
+        MachineError: If there is no such machine, file, fault or place.
+        UsageError: If there is no such pair.
+    """
+    cluster = _parsed(spec, seed)
+    return _only(cluster, pair) if cluster and pair else cluster
+
+
+def _only(cluster: SimulatedCluster, pair: Sequence[str]) -> SimulatedCluster:
+    """Two nodes of a cluster, with their faults and those of what joins them.
+
+    Raises:
+        UsageError: If there is no such pair.
+    """
+    names = [node.name for node in cluster.nodes]
+    kept = two_of(pair, names)
+    blocks = list(dict.fromkeys(cluster.blocks[i] for i in kept))
+    faults = []
+    for fault in cluster.faults:
+        places = blocks if fault.kind in (PartKind.LEAF, PartKind.TRUNK) else kept
+        if fault.kind is PartKind.SPINE or fault.where < 0:
+            faults.append(fault)
+        elif fault.where in places:
+            faults.append(replace(fault, where=places.index(fault.where)))
+    causes = [
+        replace(cause, node=kept.index(cause.node)) if cause.node in kept else cause
+        for cause in cluster.causes
+        if cause.node in (*kept, -1)
+    ]
+    return replace(
+        cluster, count=2, names=tuple(names[i] for i in kept), faults=tuple(faults),
+        blocks_of=tuple(cluster.nodes[i].block for i in kept), causes=tuple(causes),
+        missing=frozenset(kept.index(i) for i in kept if i in cluster.missing),
+    )  # fmt: skip
+
+
+def _parsed(spec: str, seed: int) -> SimulatedCluster | None:
+    from ...backends.simulated.machines import MACHINES
+
+    name, *suffixes = spec.split("+")
+    if name.endswith(".toml"):
+        return _cluster_of(_read(name), suffixes, seed)
+    if name in _CLUSTERS:
+        machine, count, rate, nic = _CLUSTERS[name]
+        return _cluster(ClusterFile(machine, {}, rate=rate), {"": node_names(count)}, suffixes, seed, nic)
+    match = re.fullmatch(r"(.+)x(\d{1,5})", name)
+    if match is None or match[1] not in MACHINES:
+        return None
+    count = int(match[2])
+    _check_count(count)
+    size = _BLOCK if count > 128 else _SMALL_BLOCK
+    nodes, blocks = node_names(count), block_names(count, size)
+    leaves = {block: nodes[i * size : (i + 1) * size] for i, block in enumerate(dict.fromkeys(blocks))}
+    return _cluster(ClusterFile(match[1], {}), leaves, suffixes, seed)
+
+
+def _check_count(count: int) -> None:
+    if not 2 <= count <= _MOST_NODES:
+        raise MachineError(f"a simulated cluster has 2 to {_MOST_NODES} nodes, not {count}")
+
+
+def _read(name: str) -> ClusterFile:
+    """The description in a file."""
+    try:
+        content = neutral(msgspec.toml.decode(read(name, LARGEST_WRITTEN)))
+        if wrong := unknown_name(content, ClusterFile):
+            raise msgspec.ValidationError(str(wrong))
+        return msgspec.convert(content, ClusterFile)
+    except OSError as error:
+        raise MachineError(f"cannot read {name}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:  # also of very long numbers
+        raise MachineError(f"{name} does not describe a cluster: {error}") from None
+
+
+def _cluster_of(file: ClusterFile, suffixes: Sequence[str], seed: int) -> SimulatedCluster:
+    leaves = {block: tuple(hosts_of(hosts)) for block, hosts in file.leaves.items()}
+    names = [name for nodes in leaves.values() for name in nodes]
+    _check_count(len(names))
+    if twice := next((name for name, times in Counter(names).items() if times > 1), None):
+        raise MachineError(f"two leaf switches have the node {twice}")
+    return _cluster(file, leaves, [*file.faults, *suffixes], seed)
+
+
+def _cluster(
+    file: ClusterFile, leaves: Mapping[str, Sequence[str]], suffixes: Sequence[str], seed: int,
+    nic: NicModel = ONE_ENDPOINT,
+) -> SimulatedCluster:  # fmt: skip
+    """The cluster of leaf switches and their nodes, with faults."""
+    from ...backends.simulated.machines import MACHINES
+    from ...units import parse_fraction, parse_rate
+
+    if file.machine not in MACHINES:
+        raise MachineError(f"unknown machine {file.machine!r}; choose one of {', '.join(MACHINES)}")
+    machine = MACHINES[file.machine]()
+    names = tuple(name for nodes in leaves.values() for name in nodes)
+    rails = file.rails or max(1, len(machine.gpus))
+    for what, number, most in (("rails", rails, _MOST_RAILS), ("spine switches", file.spines, _MOST_SPINES)):
+        if not 1 <= number <= most:
+            raise MachineError(f"a simulated cluster has 1 to {most} {what}, not {number}")
+    faults, causes, missing, noise = [], [], set(), parse_fraction(file.noise)
+    for text in suffixes:
+        if text.startswith("noise="):
+            noise = parse_fraction(text.removeprefix("noise="))
+        elif lost := re.fullmatch(r"lost@(.+)", text):
+            if lost[1] not in names:
+                raise MachineError(f"the fault {text!r} has no place: write {names[0]} to {names[-1]}")
+            missing.add(names.index(lost[1]))
+        elif cause := parse_node_fault(text, names, nic, rails, has_gpus=bool(machine.gpus)):
+            causes.append(cause)
+        else:
+            faults.append(
+                parse_cluster_fault(text, names, list(leaves), rails, file.spines, bool(machine.gpus))
+            )
+    peak = parse_rate(file.rate)
+    nic = replace(nic, gbits=peak * 8e-9 / OF_PORT)
+    return SimulatedCluster(
+        len(names), rails=rails, peak=peak, noise=noise, faults=tuple(faults),
+        missing=frozenset(missing), seed=seed, model=machine.gpus[0].model if machine.gpus else "",
+        spines=file.spines, names=names,
+        blocks_of=tuple(block for block, nodes in leaves.items() for _ in nodes), machine=file.machine,
+        has_gpus=bool(machine.gpus), nic=nic, causes=tuple(causes),
+    )  # fmt: skip

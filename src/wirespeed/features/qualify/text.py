@@ -1,0 +1,355 @@
+"""The text of a qualification: the verdict, what is slow with its evidence, and what was measured."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.table import Column
+from rich.text import Text
+
+from ...data.causes import Weight
+from ...document import Document
+from ...judging.diagnosis import diagnose
+from ...judging.finding import Finding
+from ...judging.qualification_verdict import unexplained, verdict_of
+from ...qualification import (
+    BY_NETWORK,
+    JUDGED_SIZES,
+    OF_NODE,
+    OF_SEVERAL,
+    OWN_PARTS,
+    EndMemory,
+    PartKind,
+    Qualification,
+    RailLimit,
+    SizeCurve,
+    SlowPart,
+    Stage,
+    part_name,
+)
+from ...reports.console import pieces
+from ...reports.findings import SIGNS
+from ...reports.style import Style
+from ...statistics import grouped
+from ...units import GB, format_size, format_time, many, some
+
+#: Most slow parts that are printed.
+_MOST = 40
+#: Sizes of messages between those that lines show; a page and JSON have all.
+_STEP = 5
+#: Most devices of a rail that are named.
+_MOST_DEVICES = 4
+
+
+def lines(document: Document, qualification: Qualification) -> list[str]:
+    """The lines of the report, without colours; the last is the verdict."""
+    return [*_before(qualification), *sizes(qualification), *_found(document, qualification)]
+
+
+def _before(qualification: Qualification) -> list[str]:
+    """What was measured, what is missing, and what is expected."""
+    missing = [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
+    return [*conditions(qualification), *missing, *expected(qualification)]
+
+
+def _found(document: Document, qualification: Qualification) -> list[str]:
+    """What is slow, how sure that is, and the verdict."""
+    culprits = qualification.culprits
+    text = [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
+    if len(culprits) > _MOST:
+        text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
+    text += [*explained(document, qualification), certainty(qualification), *_lists(qualification)]
+    word = verdict_of(qualification, document.interrupted).word.upper()
+    return [*text, f"{word}: {_summary(qualification)}"]
+
+
+def qualified(document: Document, qualification: Qualification, style: Style) -> list[RenderableType]:
+    """The report for a terminal: messages as a table, the verdict in its colour."""
+    *text, last = _found(document, qualification)
+    verdict = verdict_of(qualification, document.interrupted)
+    return [
+        *map(Text, _before(qualification)), *_table(qualification, style), *map(Text, text),
+        Text(last, style=SIGNS[verdict].style),
+    ]  # fmt: skip
+
+
+def _table(qualification: Qualification, style: Style) -> Iterator[RenderableType]:
+    """A row for each kind of memory and direction: the rates of some sizes, and how long a message takes."""
+    rows = size_rows(qualification)
+    if not rows:
+        return
+    scale, unit = scale_of(max(rate for row in rows for rate in row.rates.values()))
+    shown = list(rows[0].rates)[::_STEP]
+    values = [
+        [f"{row.memory}, {row.ends[0]} to {row.ends[1]}{' *' if row.both else ''}",
+         *(f"{row.rates[size] / scale:.3g}" if size in row.rates else "-" for size in shown),
+         format_time(row.startup) if row.startup else "-", f"{row.rate / scale:.3g}"]
+        for row in rows
+    ]  # fmt: skip
+    heading = Column(f"messages, {unit}", no_wrap=True, style="dim")
+    fitted = [Column(name, no_wrap=True, justify="right") for name in ("start-up", "rate")]
+    yield from pieces(heading, [format_size(size) for size in shown], values, style.width, fitted)
+    both = "; * both directions at once" if any(row.both for row in rows) else ""
+    yield Text(f"a message takes its start-up, and its bytes at the rate{both}", "dim")
+    yield Text(sizes(qualification)[-1], "dim")
+
+
+def conditions(qualification: Qualification) -> Iterator[str]:
+    """Yield what was measured and how, and what to know of it."""
+    nodes = qualification.nodes
+    there = sum(not node.missing for node in nodes)
+    pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
+    seconds = math.fsum(each.seconds for each in qualification.rounds)
+    yield (
+        f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {_over(qualification)}: "
+        f"{many(len(qualification.rounds), 'round')} ({pairs} pairwise), {format_time(seconds)}"
+    )
+    measured = any(each.stage is Stage.LATENCY for each in qualification.rounds)
+    if len(nodes) > 2 and not measured and not any(node.block for node in nodes):
+        yield "Switches were not distinguished: their topology is unknown (--topology)."
+    yield from (f"note: {note}" for note in qualification.notes)
+    yield from (f"warning: {doubt}" for doubt in qualification.doubts)
+
+
+def _over(qualification: Qualification) -> str:
+    """How the paths were measured, and the share of the interfaces' speed if it is known."""
+    if qualification.transport == "simulated":
+        return "simulated"
+    text = f"measured {'over' if qualification.transport == 'TCP' else 'by'} {qualification.transport}"
+    values = [value for of_path in qualification.paths.values() for value in of_path]
+    if qualification.limit and values:
+        share = statistics.median(values) / qualification.limit
+        text += f" (median path: {share:.0%} of the interfaces' {qualification.limit * 8 / 1e9:g} Gbit/s)"
+    return text
+
+
+def scale_of(value: float) -> tuple[float, str]:
+    """Scale and unit of rates like this one."""
+    return (GB, "GB/s") if value >= GB else (1e6, "MB/s")
+
+
+def evidence(culprit: SlowPart, qualification: Qualification) -> str:
+    """A slow part with the values that show it."""
+    word = "lossy" if culprit.kind is PartKind.LOSSY else "slow"
+    return f"{word}: {part_name(culprit, qualification.nodes)}: {values_of(culprit, qualification)}"
+
+
+def values_of(culprit: SlowPart, qualification: Qualification) -> str:
+    """The values that show a slow part."""
+    if culprit.kind is PartKind.LOSSY:
+        return (
+            f"{culprit.value:.2%} of the data was retransmitted with {many(culprit.partners, 'partner')}, "
+            f"at most {culprit.expected:.2%} on nine of ten other paths"
+        )
+    scale, unit = scale_of(culprit.expected)
+    line = f"{culprit.value / scale:.4g} of {culprit.expected / scale:.4g} {unit}"
+    if culprit.kind is PartKind.SPINE:
+        return (
+            f"{line} on {culprit.share:.0%} of paths between leaf switches, or flows share a link by chance"
+        )
+    if culprit.limited:
+        first = culprit.nodes[:2]
+        ends = ", ".join(
+            f"{qualification.nodes[node].name}: {named(limit.devices) or 'as given by --nics'}"
+            for node in sorted(first)
+            if (limit := qualification.limit_of((node,), culprit.rail))
+        )
+        line += f" ({culprit.value / culprit.expected:.0%}) that the NICs carry ({ends})"
+        if culprit.kind is PartKind.ALIKE:
+            names = " and ".join(qualification.nodes[node].name for node in first)
+            line += f", as between {names}; all of these nodes are slow, so that none stands out"
+    elif culprit.partners:
+        line += f" with {many(culprit.partners, 'partner')}"
+    if culprit.highest and culprit.kind in OF_NODE and culprit.kind not in OWN_PARTS:
+        line += f"; the same partners reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g}"
+        line += " elsewhere"
+    return line if culprit.confirmed else f"{line} (not confirmed)"
+
+
+def expected(qualification: Qualification) -> list[str]:
+    """What carries the rails of two nodes that were judged by it: a line for each limit that differs."""
+    judged = set(range(len(qualification.nodes))) if qualification.has_limits else set()
+    judged |= {node for part in qualification.culprits if part.limited for node in part.nodes[:2]}
+    seen: dict[tuple[int, tuple[str, ...], float, float], RailLimit] = {}
+    for limit in qualification.limits:
+        if limit.node in judged:
+            seen.setdefault((limit.node, limit.devices, limit.port, limit.slot), limit)
+    return [carried(limit, qualification) for limit in list(seen.values())[:_MOST]]
+
+
+@dataclass(frozen=True)
+class SizeRow:
+    """The rates of messages between two nodes in one direction, of the median of its rails.
+
+    Attributes:
+        memory: Where messages are sent from and received.
+        ends: Names of the nodes.
+        both: Whether the other direction was measured at the same time.
+        rates: Size in bytes -> rate in bytes per second.
+        startup, rate: A message takes this start-up in s, and its bytes at this rate in bytes per second.
+        large: The rate that is judged: the median of the largest sizes, of the slowest rail.
+        least: Rate below which it is slow; 0 if it is not known.
+    """
+
+    memory: EndMemory
+    ends: tuple[str, str]
+    both: bool
+    rates: dict[int, float]
+    startup: float
+    rate: float
+    large: float
+    least: float
+
+    @property
+    def name(self) -> str:
+        """What was measured, for people."""
+        at_once = ", both at once" if self.both else ""
+        return f"{self.memory}, {self.ends[0]} to {self.ends[1]}{at_once}"
+
+    @property
+    def duration(self) -> str:
+        """How long a message takes, for people."""
+        scale, unit = scale_of(max(self.rates.values()))
+        startup = f"{format_time(self.startup)} + " if self.startup else ""
+        return f"{startup}bytes / {self.rate / scale:.3g} {unit}"
+
+
+def size_rows(qualification: Qualification) -> list[SizeRow]:
+    """The rates of messages of several sizes, a row for each kind of memory and direction."""
+    same = grouped(((c.memory, c.both, c.source, c.target), c) for c in qualification.curves)
+    rows = []
+    for (memory, both, source, target), curves in same.items():
+        rates = {
+            size: statistics.median(curve.rates[size] for curve in curves if size in curve.rates)
+            for size in curves[0].rates
+        }
+        startup, rate = SizeCurve(memory, both, source, target, 0, rates).fitted
+        limit = qualification.limit_of((source, target), curves[0].rail)
+        ends = (qualification.nodes[source].name, qualification.nodes[target].name)
+        least = (limit.both if both else limit.least) if limit else 0.0
+        large = min(curve.large for curve in curves)
+        rows.append(SizeRow(memory, ends, both, rates, startup, rate, large, least))
+    return rows
+
+
+def sizes(qualification: Qualification) -> list[str]:
+    """A line for each kind of memory and direction: some sizes with their rates, start-up and rate."""
+    rows = size_rows(qualification)
+    rails = len({curve.rail for curve in qualification.curves})
+    text = []
+    for row in rows:
+        scale, unit = scale_of(max(row.rates.values()))
+        shown = ", ".join(
+            f"{row.rates[size] / scale:.3g} at {format_size(size)}" for size in list(row.rates)[::_STEP]
+        )
+        text.append(f"messages: {row.name}: {shown} ({unit}); one takes {row.duration}")
+    if rows:
+        judged = f"the median of the {JUDGED_SIZES} largest sizes is judged, smaller ones are not"
+        of_rails = f"Messages: median of {rails} rails; " if rails > 1 else "Messages: "
+        known = qualification.compared and any(row.least for row in rows)
+        text.append(of_rails + (judged if known else "not judged"))
+    return text
+
+
+def named(devices: Sequence[str]) -> str:
+    """The names of devices that carry a rail together."""
+    more = len(devices) - _MOST_DEVICES
+    return " + ".join(devices[:_MOST_DEVICES]) + (f" and {more} more" if more > 0 else "")
+
+
+def carried(limit: RailLimit, qualification: Qualification) -> str:
+    """What carries a rail of a node, by its port and its PCIe link."""
+    name = qualification.nodes[limit.node].name
+    by = named(limit.devices) or "--nics"
+    slot = f", PCIe {limit.slot / GB:.4g} GB/s" if limit.slot else ""
+    both = (
+        f"; with both directions at once, slow below {limit.both / GB:.4g} GB/s in each" if limit.both else ""
+    )
+    return (
+        f"expected: {name}: {limit.port / GB:.4g} GB/s per rail ({by}){slot}; slow below "
+        f"{limit.least / GB:.4g} GB/s{both}"
+    )
+
+
+def findings(document: Document, qualification: Qualification) -> list[Finding]:
+    """The causes that facts of two nodes speak for.
+
+    Of slow paths and nodes all; of a missing node defects that lie between the two.
+    """
+    slow = any(culprit.kind in (*OF_SEVERAL, *BY_NETWORK) for culprit in qualification.culprits)
+    missing = any(node.missing for node in qualification.nodes)
+    if not document.facts or not (slow or missing):
+        return []
+    return [
+        finding
+        for finding in diagnose(document).findings
+        if finding.cells or (missing and finding.cause.between and finding.weight is Weight.DEFECT)
+    ]
+
+
+def explained(document: Document, qualification: Qualification) -> Iterator[str]:
+    """Yield the causes with evidence, remedy and command, or that slow paths have none."""
+    found = findings(document, qualification)
+    slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
+    if not found and slow and document.facts:
+        advice = unexplained(document, qualification)
+        yield f"cause: no reading of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"
+    for finding in found[:_MOST]:
+        host = "" if finding.cause.between else finding.host  # its evidence names both
+        line = f"likely cause: {': '.join(filter(None, (host, finding.cause.title)))} ({finding.evidence})"
+        yield f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}"
+
+
+def certainty(qualification: Qualification) -> str:
+    """How sure the answer is."""
+    if qualification.has_limits and qualification.compared:
+        return "With two nodes there is only one path: it was compared with what the NICs at both ends carry."
+    if qualification.compared or qualification.culprits:
+        return (
+            f"A part counts as slow below {qualification.threshold:.0%} of the median (paths vary by "
+            f"{qualification.noise:.1%}). Chance of flagging a healthy node: below "
+            f"{qualification.wrongly_blamed:.1g} (assuming 1% bad nodes; suspects are measured again)."
+        )
+    if qualification.varies:
+        return (
+            f"Not judged: measured paths vary by {qualification.noise:.0%}. Other jobs may use the network "
+            "or the CPUs."
+        )
+    if qualification.is_one_pair and qualification.threshold:
+        rails = " and rails" if qualification.nodes[0].rails > 1 else ""
+        return (
+            f"With only two nodes, only the directions{rails} of one path could be compared. They are "
+            "equally fast. What the NICs can carry is unknown: pass it with --nics, or add a third node."
+        )
+    return "Too few nodes answered to compare anything: at least two are required."
+
+
+def remarks(document: Document, qualification: Qualification) -> list[str]:
+    """What was measured, what is expected, the causes, and how sure the answer is: all but what is slow."""
+    about = (*conditions(qualification), *expected(qualification))
+    return [*about, *explained(document, qualification), certainty(qualification)]
+
+
+def _lists(qualification: Qualification) -> Iterator[str]:
+    """Yield the nodes in doubt, and those to leave out."""
+    if qualification.in_doubt:
+        names = some(qualification.in_doubt, _MOST)
+        alike = any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits)
+        why = "all are as slow as their partners" if alike else "other partners show which is slow"
+        yield f"in doubt: {names}: {why}"
+    if qualification.excluded:
+        yield f"exclude: {', '.join(qualification.excluded[:_MOST])}"
+
+
+def _summary(qualification: Qualification) -> str:
+    missing = sum(bool(node.missing) for node in qualification.nodes)
+    lossy = sum(culprit.kind is PartKind.LOSSY for culprit in qualification.culprits)
+    slow = len(qualification.culprits) - lossy
+    parts = [many(slow, "slow part")] if slow else []
+    parts += [many(lossy, "lossy cable")] if lossy else []
+    parts += [f"{many(missing, 'node')} missing"] if missing else []
+    return ", ".join([*parts, qualification.usable])

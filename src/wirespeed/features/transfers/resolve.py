@@ -1,0 +1,493 @@
+"""From the parsed form to the Transfers of a machine: names, executors, engines and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import product
+
+from ...collectives.operations import OPERATIONS
+from ...hardware.devices import STORAGE, is_host, kind_of
+from ...hardware.limits import ceilings
+from ...hardware.network import Network
+from ...hardware.topology import Machine
+from ...measurement import Measurement, Place
+from ...model import (
+    MOST_DESTINATIONS,
+    Collective,
+    Engine,
+    Executor,
+    Memory,
+    MemoryKind,
+    Operation,
+    Role,
+    Transfer,
+)
+from ...statistics import grouped
+from ...testcases.base import DEFAULT_SIZE
+from ...testcases.collectives import default_size, members, usual, work_of
+from ...testcases.device import CHASE_SIZE, SIGNAL_SIZE
+from ...testcases.host import chase_size, streaming_size
+from ...units import format_size, format_time
+from .files import OF_FILES, file_transfer, is_file
+from .syntax import CollectiveStatement, Devices, LanguageError, Line, Rate, Source, Span, Statement
+
+#: Largest number of transfers in a line.
+MOST_TRANSFERS = 4096
+#: Longest time of one copy at a given rate, and a time that is proposed instead, in s.
+_MOST_COPY_S, _USUAL_COPY_S = 2.0, 0.02
+_KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a transfer uses where its words say nothing.
+
+    Attributes:
+        size: Bytes of one buffer; None for the default of its executor.
+        blocks: Blocks of a kernel; 0 for the choice of the backend.
+        threads: Threads of a block, and of CPUs; 0 for the choice of the backend and all cores.
+        device: Device for which ``$`` stands; empty if there is none.
+    """
+
+    size: int | None = None
+    blocks: int = 0
+    threads: int = 0
+    device: str = ""
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A work with the label of its result.
+
+    Attributes:
+        work: The work.
+        label: Its label, such as ``gpu0->gpu1``.
+    """
+
+    work: Transfer | Collective
+    label: str
+
+
+@dataclass(frozen=True)
+class _End:
+    """A device of one side: the name by which sides are paired, and its memory (None for void)."""
+
+    base: str
+    memory: Memory | None
+
+
+def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tuple[Labelled, ...]:
+    """The works of a line on a machine.
+
+    Raises:
+        LanguageError: If a name does not exist on the machine, or a transfer is not possible.
+    """
+    works: list[Labelled] = []
+    statements: list[Statement | CollectiveStatement] = []
+    for statement in line.statements:
+        works += _Resolver(statement.source, machine, defaults).works(statement)
+        statements += [statement] * (len(works) - len(statements))
+        if len(works) > MOST_TRANSFERS:
+            raise statement.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices")
+    works = _Resolver(line.source, machine, defaults).with_cores(works, statements)
+    return _ordered(works, line)
+
+
+def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
+    """The works of a line; next to a collective, those that are measured come first.
+
+    Raises:
+        LanguageError: If a line has two collectives, or measures a collective and transfers at once.
+    """
+    collectives = [labelled.work for labelled in works if isinstance(labelled.work, Collective)]
+    if not collectives:
+        return tuple(works)
+    statement = next(statement for statement in line.statements if isinstance(statement, CollectiveStatement))
+    if len(collectives) > 1:
+        raise statement.wrong("a line has at most one collective")
+    if len(works) == 1:
+        alone = f"`wirespeed run -t {statement.operation}` measures it alone"
+        raise statement.wrong(f"there is no transfer next to the collective; {alone}")
+    roles = {labelled.work.role for labelled in works if labelled.work is not collectives[0]}
+    late = [labelled.label for labelled in works if isinstance(labelled.work, Transfer)
+            and labelled.work.role is Role.LOAD and labelled.work.start]  # fmt: skip
+    if late:
+        raise statement.wrong(
+            f"the load {late[0]} has no start offset next to a collective: it runs all the time"
+        )
+    if len(roles) > 1 or statement.role in roles:
+        raise statement.wrong(
+            "a collective and transfers cannot be measured at once: put load before the collective, or "
+            "before all transfers"
+        )
+    return tuple(sorted(works, key=lambda labelled: labelled.work.role is Role.LOAD))
+
+
+def devices_of(devices: Sequence[Devices], source: Source, machine: Machine) -> list[str]:
+    """The names of devices, such as those of an axis.
+
+    Raises:
+        LanguageError: If one does not exist.
+    """
+    if any(named.kind in ("void", "$") or named.wrappers for named in devices):
+        raise source.error("an axis names devices, such as gpus or gpu[0-3]", *devices[0].span)
+    return [end.base for end in _Resolver(source, machine, Defaults()).ends(devices)]
+
+
+class _Resolver:
+    """Knows a machine and the text, for errors."""
+
+    def __init__(self, source: Source, machine: Machine, defaults: Defaults) -> None:
+        self.source, self.machine, self.defaults = source, machine, defaults
+        self.devices = {device.name: device for device in machine.devices}
+        self.nodes = {node.name: node for node in machine.numa}
+
+    @cached_property
+    def network(self) -> Network:
+        """The links of the machine, for the limits of transfers."""
+        return Network(self.machine)
+
+    def wrong(self, message: str, span: Span) -> LanguageError:
+        return self.source.error(message, *span)
+
+    def works(self, statement: Statement | CollectiveStatement) -> list[Labelled]:
+        """What a statement starts."""
+        if isinstance(statement, CollectiveStatement):
+            return [self._collective(statement)]
+        flows = self._broadcasts(statement) if statement.words.broadcast else self._pairs(statement)
+        transfers = [
+            Labelled(self._transfer(statement, *flow, executor), statement.label or _label(statement, *flow))
+            for flow in flows
+            for executor in self._executors(statement, flow[0], flow[1][0])
+        ]
+        if not transfers:
+            raise self.wrong("no transfer is left: other() of the only device is empty", statement.span)
+        return transfers
+
+    def _collective(self, statement: CollectiveStatement) -> Labelled:
+        """A collective of all GPUs or ranks, of floats and the sum, out of place."""
+        operation, ends = OPERATIONS[statement.operation], members(self.machine)
+        if len(ends) < 2:
+            raise self.wrong(f"{operation.name} requires at least two GPUs", statement.span)
+        if reason := operation.why_not(len(ends)):
+            raise self.wrong(reason, statement.span)
+        size = statement.size or self.defaults.size or default_size(self.machine)
+        work = work_of(usual(operation), size, len(ends), ends, role=statement.role)
+        return Labelled(work, statement.label or operation.name)
+
+    def _pairs(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
+        """Pair the two sides: device by device if both name the same devices, else all with all."""
+        sources, destinations = self.ends(statement.sources), self.ends(statement.destinations)
+        sides = (*statement.sources, *statement.destinations)
+        if any("other" in devices.wrappers for devices in sides):
+            return [(a, (b,)) for a, b in product(sources, destinations) if a.base != b.base]
+        if len(sources) > 1 and [end.base for end in sources] == [end.base for end in destinations]:
+            return [(a, (b,)) for a, b in zip(sources, destinations, strict=True)]
+        if len(sources) * len(destinations) > MOST_TRANSFERS:
+            raise self.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices", statement.span)
+        return [(a, (b,)) for a, b in product(sources, destinations)]
+
+    def _broadcasts(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
+        """Each source with all destinations, which must be memories of one process."""
+        span = statement.places["broadcast"]
+        if statement.pulls and not statement.executors:
+            raise self.wrong(
+                "one device executes a broadcast: write gpu0 -> gpu1, gpu2 broadcast, or by gpu1 behind the "
+                "memories", span,
+            )  # fmt: skip
+        destinations = self.ends(statement.destinations)
+        others = any("other" in devices.wrappers for devices in statement.destinations)
+        broadcasts = []
+        for source in self.ends(statement.sources):
+            targets = tuple(end for end in destinations if not others or end.base != source.base)
+            if any(end.memory is None or end.memory.rank is not None for end in (source, *targets)):
+                raise self.wrong("a broadcast is from one memory to others of the same process", span)
+            different = len({end.memory for end in targets})
+            if not 2 <= different == len(targets) <= MOST_DESTINATIONS:
+                raise self.wrong(
+                    f"a broadcast has 2 to {MOST_DESTINATIONS} different destinations, not {different}", span
+                )
+            broadcasts.append((source, targets))
+        return broadcasts
+
+    def ends(self, devices: Sequence[Devices]) -> list[_End]:
+        """The memories of one side, in order."""
+        return [end for named in devices for end in self._ends(named)]
+
+    def _ends(self, devices: Devices) -> list[_End]:
+        if devices.kind == "void":
+            if devices.wrappers:
+                raise self.wrong("void has no memory near it", devices.span)
+            return [_End("void", None)]
+        if devices.kind == "rank":
+            ends = [self._rank(index, devices) for index in self._existing(devices)]
+        elif devices.kind == "$":
+            if not self.defaults.device:
+                raise self.wrong('$ stands for the device of an axis; add each = "gpus"', devices.span)
+            name = self.defaults.device
+            of_rank = name.startswith("rank")
+            ends = [self._rank(int(name[4:]), devices) if of_rank else self._device(name)]
+        else:
+            ends = [self._device(f"{devices.kind}{index}") for index in self._existing(devices)]
+        for wrapper in reversed(devices.wrappers):
+            if wrapper != "other":
+                ends = [self._wrapped(wrapper, end, devices) for end in ends]
+        return ends
+
+    def _existing(self, devices: Devices) -> Sequence[int]:
+        """The numbers of devices, which must exist."""
+        existing = (
+            [rank.index for rank in self.machine.ranks] if devices.kind == "rank"
+            else [device.index for device in self.devices.values() if device.prefix == devices.kind]
+        )  # fmt: skip
+        if not existing:
+            why = (
+                f" ({'; '.join(self.machine.notes)})" if self.machine.notes and devices.kind == "gpu" else ""
+            )
+            advice = {
+                "rank": ": start several with --processes N or a launcher",
+                STORAGE.name: ": name a folder of it with --storage DIR",
+            }.get(devices.kind, "")
+            wanted = "ranks" if devices.kind == "rank" else kind_of(f"{devices.kind}0").words[0]
+            raise self.wrong(f"this machine has no {wanted}{why}{advice}", devices.span)
+        if devices.indices is None:
+            return existing
+        for index in devices.indices:
+            if index not in existing:
+                name, known = f"{devices.kind}{index}", [f"{devices.kind}{i}" for i in existing]
+                whole = existing == list(range(len(existing))) and len(existing) > 2
+                listed = f"{known[0]} to {known[-1]}" if whole else ", ".join(known[:16])
+                raise self.wrong(f"{name}: this machine has {listed}", devices.span)
+        return devices.indices
+
+    def _device(self, name: str) -> _End:
+        """The memory of a device; host memory is pinned if a device executes."""
+        kind = kind_of(name)
+        return _End(name, Memory(name, MemoryKind.PINNED if kind.is_host else kind.memories[0]))
+
+    def _rank(self, index: int, devices: Devices) -> _End:
+        rank = self.machine.ranks[index]
+        if devices.owned is not None:
+            owned = f"{devices.owned.kind}{(devices.owned.indices or (0,))[0]}"
+            if owned != rank.device:
+                raise self.wrong(f"rank{index} owns {rank.device}, not {owned}", devices.owned.span)
+        return _End(f"rank{index}", Memory(rank.device, kind_of(rank.device).memories[0], index))
+
+    def _wrapped(self, wrapper: str, end: _End, devices: Devices) -> _End:
+        """The nearest host memory of a GPU, or pageable host memory."""
+        assert end.memory is not None
+        if end.memory.rank is not None:
+            raise self.wrong(
+                f"{wrapper}() is not possible for ranks, which own one memory each", devices.span
+            )
+        if wrapper == "near":
+            if is_host(end.memory.device):
+                raise self.wrong(
+                    "near() takes a GPU: it is the NUMA node that is nearest to it", devices.span
+                )
+            index = self.devices[end.memory.device].node
+            node = next((node.name for node in self.machine.numa if node.index == index), None)
+            if node is None:
+                raise self.wrong(f"the NUMA node of {end.memory.device} is unknown", devices.span)
+            return _End(end.base, Memory(node, MemoryKind.PINNED))
+        if MemoryKind.PAGEABLE not in kind_of(end.memory.device).memories:
+            raise self.wrong("pageable() takes host memory, such as numa0 or near(gpu0)", devices.span)
+        return replace(end, memory=replace(end.memory, kind=MemoryKind.PAGEABLE))
+
+    def _transfer(
+        self, statement: Statement, source: _End, destinations: Sequence[_End], executor: Executor
+    ) -> Transfer:
+        words, places = statement.words, statement.places
+        given = [end.memory for end in (source, *destinations)]
+        count = sum(memory is not None for memory in given[:2])
+        if not count or (statement.latency and count < 2):
+            raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
+        kind = kind_of(executor.device)
+        gpu = not kind.is_host
+        if any(map(is_file, given)):
+            return file_transfer(statement, given, self.machine, self.defaults.size, self.wrong)
+        if of_files := next((name for name in OF_FILES if name in places), ""):
+            raise self.wrong(f"only transfers with storage have {of_files}", places[of_files])
+        if not kind.engines:
+            raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
+        if words.operation and count < 2:
+            raise self.wrong(f"{words.operation} needs two memories", places["operation"])
+        operation = (
+            Operation.CHASE if statement.latency
+            else words.operation or Operation.COPY if count == 2
+            else Operation.READ if source.memory else Operation.WRITE
+        )  # fmt: skip
+        # For more than copies to one memory, kernels if the device has them.
+        computes = Engine.SM in kind.engines and (len(given) > 2 or operation is not Operation.COPY)
+        engine = words.engine or (Engine.SM if computes else kind.engines[0])
+        if len(given) > 2 and (engine is not Engine.SM or operation is not Operation.COPY):
+            raise self.wrong("only a copy by a kernel (sm) writes to several memories", places["broadcast"])
+        if engine not in kind.engines:
+            *first, last = map(str, kind.engines)
+            fitting = f"{', '.join(first)} or {last}" if first else last
+            raise self.wrong(f"{executor} executes with {fitting}, not with {engine}", places["engine"])
+        chases = operation is Operation.CHASE and engine is Engine.SM_BULK
+        if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU) and not chases:
+            raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
+        if operation is Operation.HAXPY and kind.is_host:
+            raise self.wrong("CPUs do not compute in half precision; use saxpy", places["operation"])
+        own_memory = Memory(executor.device, kind.memories[0], executor.rank)
+        origin, target = (self._allocated(memory or own_memory, gpu, statement) for memory in given[:2])
+        if operation is Operation.CHASE:
+            target = origin
+        kinds = {end.kind for end in (origin, target)}
+        if operation is Operation.SIGNAL and (kinds != {MemoryKind.DEVICE} or origin.device == target.device):
+            raise self.wrong("a signal is between two GPUs", places["operation"])
+        executor = self._shaped(executor, engine, operation, statement)
+        transfer = Transfer(
+            origin, target, executor, engine, self._size(statement, gpu, operation), statement.role,
+            operation, words.counted or 1, start=words.start or 0.0,
+            also=tuple(filter(None, given[2:])),
+        )  # fmt: skip
+        return self._paced(transfer, words.rate, places["rate"]) if words.rate else transfer
+
+    def _paced(self, transfer: Transfer, rate: Rate, span: Span) -> Transfer:
+        """A transfer at a rate in B/s; a load by CPUs runs at a fraction of its full speed."""
+        if transfer.operation.is_latency:
+            raise self.wrong("a latency has no rate: it is one step at a time", span)
+        if rate.fraction and transfer.role is Role.LOAD and transfer.engine is Engine.CPU:
+            return replace(transfer, pace=rate.value)
+        value = rate.value
+        if rate.fraction:
+            (limit,) = ceilings(self.network, Measurement((transfer,), (Place("", 0, 0),)))
+            if limit is None:
+                raise self.wrong(
+                    f"the limit of {transfer.way} is unknown on this machine; write e.g. rate=10GB/s", span
+                )
+            value *= limit
+        seconds = transfer.bytes * transfer.counted / value
+        if seconds > _MOST_COPY_S:
+            size, most = format_size(transfer.bytes), format_time(_MOST_COPY_S)
+            smaller = 1 << int(transfer.bytes * _USUAL_COPY_S / seconds).bit_length() >> 1
+            raise self.wrong(
+                f"one copy of {size} takes {format_time(seconds)} at this rate, more than {most}; choose a "
+                f"smaller size, such as {format_size(max(1, smaller))}", span,
+            )  # fmt: skip
+        return replace(transfer, rate=value)
+
+    def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
+        """A memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
+        if gpu:
+            return memory
+        if memory.kind is MemoryKind.DEVICE:
+            kind = kind_of(memory.device)
+            use = " or ".join(kind.engines[:2])
+            raise self.wrong(f"CPUs cannot access the memory of a {kind.words[0]}; use {use}", statement.span)
+        return replace(memory, kind=MemoryKind.PAGEABLE)
+
+    def _executors(self, statement: Statement, source: _End, destination: _End) -> list[Executor]:
+        """The devices that execute: the side that the arrow names, or those behind ``by``."""
+        if statement.executors:
+            chosen = self.ends(statement.executors)
+            bases = [end.base for end in chosen]
+            for side, end in ((statement.sources, source), (statement.destinations, destination)):
+                if len(bases) > 1 and bases == [other.base for other in self.ends(side)]:
+                    chosen = [other for other in chosen if other.base == end.base]  # each executes its own
+                    break
+            if any(end.memory is None for end in chosen):
+                raise self.wrong("void executes nothing", statement.executors[0].span)
+        else:
+            active, passive = (destination, source) if statement.pulls else (source, destination)
+            of_gpu = passive.memory is not None and not is_host(passive.memory.device)
+            if active.memory is None or (of_gpu and is_host(active.memory.device)):
+                active = passive  # void executes nothing, and CPUs cannot access the memory of devices
+            if active.memory is None:
+                raise self.wrong("void is only one side of a transfer", statement.span)
+            chosen = [active]
+        return [Executor(end.memory.device, end.memory.rank) for end in chosen if end.memory is not None]
+
+    def _shaped(
+        self, executor: Executor, engine: Engine, operation: Operation, statement: Statement
+    ) -> Executor:
+        """The executor with the shape of its kernel, or with its CPUs."""
+        words, places = statement.words, statement.places
+        if engine is not Engine.CPU:
+            if words.cpus:
+                raise self.wrong("only the engine cpu uses CPUs", places["cpus"])
+            kernel = engine in _KERNELS and operation is not Operation.CHASE
+            for name in ("blocks", "threads"):
+                if getattr(words, name) and not kernel:
+                    raise self.wrong(f"only a kernel has {name}: use sm, sm_bulk or sm_split", places[name])
+            if not kernel:
+                return executor
+            defaults = self.defaults if operation is Operation.COPY else Defaults()
+            return replace(
+                executor, blocks=words.blocks or defaults.blocks, threads=words.threads or defaults.threads
+            )
+        if words.blocks:
+            raise self.wrong("CPUs have threads=, not blocks=", places["blocks"])
+        if not words.cpus:
+            return executor  # cores are shared when all transfers are known
+        usable = {cpu for node in self.machine.numa for cpu in node.cpus}
+        if outside := [cpu for cpu in words.cpus if cpu not in usable]:
+            raise self.wrong(f"CPU {outside[0]} does not exist, or is not usable", places["cpus"])
+        return replace(executor, cpus=words.cpus[:1] if operation is Operation.CHASE else words.cpus)
+
+    def with_cores(
+        self, works: Sequence[Labelled], statements: Sequence[Statement | CollectiveStatement]
+    ) -> list[Labelled]:
+        """Give cores to the transfers by CPUs that do not name theirs: no core works for two of them.
+
+        Transfers that want a number of cores get the first free ones of their node; the others share the
+        rest.
+        """
+        transfers = {i: each.work for i, each in enumerate(works) if isinstance(each.work, Transfer)}
+        named = {cpu for each in transfers.values() if each.calls is None for cpu in each.executor.cpus}
+        cpus_of: dict[int, tuple[int, ...]] = {}
+        for executor, indices in grouped(
+            (each.executor, i) for i, each in transfers.items()
+            if each.engine is Engine.CPU and not each.executor.cpus
+        ).items():  # fmt: skip
+            rank = executor.rank
+            cores = self.nodes[executor.device].cores if rank is None else self.machine.ranks[rank].cpus
+            free = [cpu for cpu in cores if cpu not in named]
+            there = f"{executor.device} has {len(cores)} cores"
+            wanted = {i: self._wanted(transfers[i], statements[i]) for i in indices}
+            for i in (i for i in indices if wanted[i]):
+                if wanted[i] > len(free):
+                    raise statements[i].wrong(f"{there}, {len(free)} of them free, not {wanted[i]}")
+                cpus_of[i], free = tuple(free[: wanted[i]]), free[wanted[i] :]
+            sharing = [i for i in indices if not wanted[i]]
+            if len(free) < len(sharing):
+                few = f"{there}, {len(free)} of them free: too few for this line"
+                raise statements[sharing[-1]].wrong(few)
+            for place, i in enumerate(sharing):
+                begin, end = (len(free) * edge // len(sharing) for edge in (place, place + 1))
+                cpus_of[i] = tuple(free[begin:end])
+        given = list(works)
+        for i, cpus in cpus_of.items():
+            executor = replace(transfers[i].executor, cpus=cpus)
+            given[i] = replace(works[i], work=replace(transfers[i], executor=executor))
+        return given
+
+    def _wanted(self, transfer: Transfer, statement: Statement | CollectiveStatement) -> int:
+        """The number of cores that a transfer wants; 0 for a share."""
+        if transfer.operation is Operation.CHASE or isinstance(statement, CollectiveStatement):
+            return 1
+        return statement.words.threads or self.defaults.threads
+
+    def _size(self, statement: Statement, gpu: bool, operation: Operation) -> int:
+        if statement.words.size:
+            return statement.words.size
+        if operation is Operation.SIGNAL:
+            return SIGNAL_SIZE
+        if operation is Operation.CHASE:
+            return CHASE_SIZE if gpu else chase_size(self.machine)
+        return self.defaults.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))
+
+
+def _label(statement: Statement, source: _End, destinations: Sequence[_End]) -> str:
+    """The label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
+    origin, *targets = [
+        f"rank{end.memory.rank}" if end.memory and end.memory.rank is not None
+        else end.memory.device if end.memory else end.base
+        for end in (source, *destinations)
+    ]  # fmt: skip
+    return f"{targets[0]} from {origin}" if statement.latency else f"{origin}->{'+'.join(targets)}"

@@ -1,0 +1,52 @@
+"""What the reports of many checked runs need of each run, and what they say of all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..judging.judged import Judged
+from ..judging.run_summary import WORDS, RunSummary, run_summary
+from ..results.read_many import Unreadable
+from ..units import many
+
+#: Verdicts of files that cannot be read, and of runs that are left out if there is no room for all.
+ERROR, PASS = "ERROR", "PASS"
+
+
+@dataclass(frozen=True)
+class CheckedRun:
+    """What the reports of many runs need of one run.
+
+    Attributes:
+        node: Its summary.
+        remarks: What its row says about gates and the baseline.
+        part: What it adds to the report, in the form that the format requires.
+    """
+
+    node: RunSummary
+    remarks: tuple[str, ...]
+    part: Any = None
+
+    @classmethod
+    def of(cls, judged: Judged, part: Any) -> CheckedRun:
+        """What a judged run contributes, with ``part`` in the form of a format."""
+        return cls(run_summary(judged), tuple(_remarks(judged)), part)
+
+
+def counted_words(nodes: Sequence[RunSummary], unreadable: Sequence[Unreadable]) -> str:
+    """How many runs have each verdict, the worst first: ``4 runs: 1 FAIL, 3 PASS``."""
+    counts = Counter([node.word for node in nodes] + [ERROR] * len(unreadable))
+    total = ", ".join(f"{counts[word]} {word}" for word in (WORDS[0], ERROR, *WORDS[1:]) if counts[word])
+    return f"{many(counts.total(), 'run')}: {total}"
+
+
+def _remarks(judged: Judged) -> Iterator[str]:
+    """What the row of a run says about its gates and its baseline."""
+    if failed := sum(compared.failed for compared in judged.check.gates):
+        yield f"{many(failed, 'threshold')} not met"
+    yield from judged.by.lacking
+    if judged.check.baseline:
+        yield from (f"baseline: {text}" for text in judged.check.baseline.notes)
