@@ -133,7 +133,8 @@ def test_no_history_is_none(
     if by == "variable":
         monkeypatch.setenv("WIRESPEED_HISTORY", none)
     named = ["--history", none] if by == "option" else []
-    assert main(["run", "-t", "host_latency", "--no-save", "-q", *named]) == 0
+    few = ["--size", "1MiB", "--samples", "2", "--copies", "1"]
+    assert main(["run", "-t", "host_stream_copy", *few, "--no-save", "-q", *named]) == 0
     assert not (tmp_path / "data").exists() and not (tmp_path / "none").exists()
     assert capsys.readouterr().err == ""
 

@@ -196,6 +196,12 @@ def test_an_operation_that_a_library_lacks_is_refused() -> None:
     backend.close()
 
 
+def test_the_hypercube_requires_a_power_of_two_of_ranks() -> None:
+    operation = OPERATIONS["hypercube"]
+    assert [ranks for ranks in range(1, 10) if not operation.why_not(ranks)] == [1, 2, 4, 8]
+    assert operation.why_not(3) == "hypercube requires a power of two of ranks, not 3"
+
+
 def test_only_parts_that_differ_can_be_divided() -> None:
     for name, traffic in (("all_reduce", "spread 1"), ("alltoallv", "spread 2"), ("alltoallv", "matrix 1 2"),
                           ("alltoallv", "even"), ("alltoallv", "matrix 1 -2; 3 4")):  # fmt: skip
