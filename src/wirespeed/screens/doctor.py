@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from ..document import Document, Status
-from ..features.p2p.causes import PeerFinding, PeerFindings, told
+from ..features.p2p.causes import PeerFindings, told
 from ..hardware.facts import Fact, Facts
 from ..judging.causes.run_facts import facts_of
 from ..judging.finding import Finding
@@ -260,7 +260,7 @@ def _figures(findings: PeerFindings) -> Iterator[str]:
             yield f"{name}: {' to '.join(ends)}{unit}"
 
 
-def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[RenderableType]:
+def _cause(finding: Finding, is_first: bool, style: Style) -> Iterator[RenderableType]:
     """A cause with its evidence and repair."""
     lead = "likely cause" if is_first else "or"
     yield Text(f"{lead}: {finding.cause.title}", "bold yellow" if is_first else "yellow")
@@ -275,7 +275,7 @@ def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[Rende
         yield _detail(" " * 8, "(until the next boot; this weakens the isolation between virtual machines)")
     if len(commands) > len(shown):  # part of a repair repairs nothing
         yield Text(f"            {len(commands)} commands; -v shows them", "dim")
-    yield _detail("confirm ", finding.confirm)
+    yield _detail("confirm ", finding.commands[0])
 
 
 def _detail(name: str, text: str) -> RenderableType:
