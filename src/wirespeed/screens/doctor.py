@@ -317,7 +317,8 @@ def to_json(document: Document, findings: PeerFindings) -> str:
         },
         "pairs": pairs,
         "causes": [
-            picked(f, "cause title evidence repair confirm", cause=f.cause.name, title=f.cause.title)
+            picked(f, "cause title evidence repair confirm", cause=f.cause.name, title=f.cause.title,
+                   confirm=f.commands[0])
             for f in findings.causes
         ],
         "environment": findings.settings,
