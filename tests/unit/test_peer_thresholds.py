@@ -97,7 +97,7 @@ def test_a_cause_of_the_broken_pairs_only_comes_first() -> None:
     here = [Fact(Known.ACS_REDIRECTS, (f"0000:0{i}:01.1",), device=f"gpu{i}") for i in (0, 1)]
     found = find_peers(attempted("rtx3090-4", pair, everywhere, *here))
     assert found is not None
-    scores = {finding.cause.name: finding.score for finding in found.causes}
+    scores = {finding.cause.name: finding.share for finding in found.causes}
     assert found.causes[0].cause.name == "acs" and scores["acs"] > scores["iommu"] == 0.5
     # gpu0 and gpu1 also belong to 8 of the 10 good pairs.
     assert scores["acs"] == pytest.approx(1 - 0.5 * 8 / 10)

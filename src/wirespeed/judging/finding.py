@@ -31,6 +31,9 @@ class Finding:
         commands: Commands that confirm it, then those for ``others``, for the device.
         slow: Number of slow cells of the run.
         at_any_rate: Whether it is the cause of its cells however slow they are, as of a disabled transport.
+        share: Of peer access: share of the broken pairs that it concerns, less a part of the share of the
+            good ones; None for causes of slow values.
+        repair: Of peer access: what to do; commands are lines of their own.
     """
 
     cause: Cause
@@ -47,6 +50,8 @@ class Finding:
     commands: tuple[str, ...] = ()
     slow: int = 0
     at_any_rate: bool = False
+    share: float | None = None
+    repair: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         where = f" ({self.where})" if self.where else ""

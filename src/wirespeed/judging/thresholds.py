@@ -157,7 +157,7 @@ LEAST_BOTH = Threshold(
 
 _NODES = "Nodes of a qualification"
 AS_SLOW = Threshold(
-    0.85, _NODES, "A part is slower than the nodes of its rail below this share of what all of them reach.",
+    0.85, _NODES, "On a rail that is slow as a whole, a part is named, too, below this share of the others.",
     "It leaves room for differences between nodes that are slow alike.",
 )  # fmt: skip
 MOST_ALIKE = Threshold(
@@ -303,8 +303,8 @@ MOST_PAIRS = Threshold(
     "The more pairs are slow, the less likely each has its own cause.",
 )  # fmt: skip
 FORWARDED = Threshold(
-    0.4, _WAYS, "A slower pair than this fraction of copies through the memory of the host has a cause.",
-    "Some hosts, mostly of AMD, forward copies at 0.4 of it or more, and correctly.",
+    0.4, _WAYS, "From this fraction of its reference on, a slow pair may be forwarded so without a fault.",
+    "Some hosts, mostly of AMD, forward copies at this fraction or more, and correctly.",
 )  # fmt: skip
 
 _CURVES = "Dips in curves"

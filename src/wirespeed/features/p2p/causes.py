@@ -22,6 +22,7 @@ from ...judging.advice import Advice, at_device
 from ...judging.causes import evidence_of
 from ...judging.causes.record import Evidence, Sign
 from ...judging.causes.run_facts import facts_of
+from ...judging.finding import Finding
 from ...judging.inventory import XID, Missing, missing
 from ...judging.thresholds import GOOD_SHARE, PEER_OF_HOST
 from ...judging.verdict import Verdict
@@ -142,25 +143,6 @@ PEER_CAUSES = tuple(
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class PeerFinding:
-    """A cause that facts speak for.
-
-    Attributes:
-        cause: The cause.
-        evidence: What speaks for it.
-        score: Share of the broken pairs that it concerns, less half the share of the good ones.
-        repair: What to do; commands are lines of their own.
-        confirm: Command that confirms it.
-    """
-
-    cause: Cause
-    evidence: str
-    score: float
-    repair: tuple[str, ...]
-    confirm: str
-
-
 #: What peer access does, for people.
 #: How verdicts are written in a sentence about a pair.
 HOW = {
@@ -189,7 +171,7 @@ class PeerFindings:
     access: PeerAccess
     verdict: Verdict
     bad: dict[Pair, PeerVerdict]
-    causes: tuple[PeerFinding, ...]
+    causes: tuple[Finding, ...]
     settings: dict[str, str]
     group: tuple[int, ...]
     options: tuple[str, ...]
@@ -326,13 +308,13 @@ def _verdict(access: PeerAccess, absent: Iterable[Missing], *, is_crowded: bool)
     return Verdict.PASS if verdicts == {PeerVerdict.WORKS} and not is_crowded else Verdict.WARN
 
 
-def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFinding]:
+def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[Finding]:
     """The causes that explain bad pairs and that facts speak for, the likeliest first."""
     verdicts, bad = access.verdicts, _of_paths(access)
     if not bad:
         return []
     good = [pair for pair, verdict in verdicts.items() if verdict is PeerVerdict.WORKS]
-    found: dict[str, PeerFinding] = {}
+    found: dict[str, Finding] = {}
     network = Network(machine)
     linked = {pair for pair in access.pairs if _level(network, pair) == 0}
     for cause, known, evidence in PEER_CAUSES:
@@ -346,18 +328,20 @@ def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFind
         if not signs or cause.name in found:
             continue
         covered = _covered(signs, concerned) / len(bad)
-        score = covered - (GOOD_SHARE * _covered(signs, good) / len(good) if good else 0.0)
+        share = covered - (GOOD_SHARE * _covered(signs, good) / len(good) if good else 0.0)
         texts = dict.fromkeys(sign.text for sign in signs)
         pairs = sorted(concerned)
         places = [end for sign in signs for end in sign.device.split("->")]
-        found[cause.name] = PeerFinding(
+        found[cause.name] = Finding(
             cause,
+            "",
             "; ".join(list(texts)[:3]) + (f", and {len(texts) - 3} more" if len(texts) > 3 else ""),
-            round(score, 2),
-            tuple(_repair(cause, machine, facts, pairs)),
-            at_device(cause.confirm, machine, *places),
+            0,
+            commands=(at_device(cause.confirm, machine, *places),),
+            share=round(share, 2),
+            repair=tuple(_repair(cause, machine, facts, pairs)),
         )
-    return sorted(found.values(), key=lambda finding: -finding.score)
+    return sorted(found.values(), key=lambda finding: -(finding.share or 0.0))
 
 
 def _of_paths(access: PeerAccess) -> dict[Pair, PeerVerdict]:

@@ -12,6 +12,7 @@ from rich.table import Column
 from rich.text import Text
 
 from ...document import Document
+from ...judging.finding import Finding
 from ...peer_access import MOST_PEERS, Attempt, PeerMechanism, PeerVerdict
 from ...reports import SIMULATED, Style
 from ...reports.console import hanging, heading, pieces, printed
@@ -19,7 +20,7 @@ from ...reports.findings import SIGNS
 from ...reports.records import picked
 from ...terminal import escaped
 from ...units import GB, format_time, many
-from .causes import PeerFinding, PeerFindings, told
+from .causes import PeerFindings, told
 
 #: Version of the JSON; it increases if a reader of the older one would misread it.
 VERSION = 1
@@ -114,7 +115,7 @@ def _figures(findings: PeerFindings) -> Iterator[str]:
             yield f"{name}: {' to '.join(ends)}{unit}"
 
 
-def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[RenderableType]:
+def _cause(finding: Finding, is_first: bool, style: Style) -> Iterator[RenderableType]:
     """A cause with its evidence and repair."""
     lead = "likely cause" if is_first else "or"
     yield Text(f"{lead}: {finding.cause.title}", "bold yellow" if is_first else "yellow")
@@ -129,7 +130,7 @@ def _cause(finding: PeerFinding, is_first: bool, style: Style) -> Iterator[Rende
         yield _detail(" " * 8, "(until the next boot; this weakens the isolation between virtual machines)")
     if len(commands) > len(shown):  # part of a repair repairs nothing
         yield Text(f"            {len(commands)} commands; -v shows them", "dim")
-    yield _detail("confirm ", finding.confirm)
+    yield _detail("confirm ", finding.commands[0])
 
 
 def _detail(name: str, text: str) -> RenderableType:
@@ -171,7 +172,8 @@ def to_json(document: Document, findings: PeerFindings) -> str:
         },
         "pairs": pairs,
         "causes": [
-            picked(f, "cause title evidence repair confirm", cause=f.cause.name, title=f.cause.title)
+            picked(f, "cause title evidence repair confirm", cause=f.cause.name, title=f.cause.title,
+                   confirm=f.commands[0])
             for f in findings.causes
         ],
         "environment": findings.settings,
