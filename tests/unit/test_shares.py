@@ -8,7 +8,7 @@ from wirespeed.judging.key_figures import KeyFigure
 from wirespeed.judging.path_kinds import HOST_GPU
 from wirespeed.judging.verdict import Culprit, Judgement, Suspect, SuspectKind, Verdict, of_expected, share
 from wirespeed.measurement import Unit
-from wirespeed.reports.findings import extent
+from wirespeed.reports.figure_texts import extent
 from wirespeed.results.cells import Key
 
 KEY = Key("host_to_device_memcpy_ce", "", "host", "gpu0")
