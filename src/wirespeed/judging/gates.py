@@ -28,7 +28,7 @@ from ..results.cells import Key, placed
 from ..terminal import Tabular, brief, neutral, unknown_name
 from ..testcases.table import TABLE
 from ..units import displayed, format_size, many, parse_rate, parse_size
-from .omissions import renewed
+from .replanned import renewed
 from .verdict import Judgement, Verdict
 
 

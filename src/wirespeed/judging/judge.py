@@ -22,14 +22,15 @@ from ..terminal import Tabular, brief
 from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
 from .assumed_capacities import far_below, limiting_links, unconfirmed, without_peers
+from .baseline_use import BaselineUse, baseline_use
 from .cells_seen import ComparableCells
 from .confidential import by_other_gpus
 from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
 from .gates import GateComparison, GateSetName, compare_gates, load
-from .inventory import Missing, hardware_changes, missing
+from .hardware_changes import hardware_changes
+from .inventory import Missing, missing
 from .localise import (
-    ACQUITTAL_MARGIN,
     Observation,
     WrongData,
     accept,
@@ -39,11 +40,16 @@ from .localise import (
     wrong_data,
 )  # fmt: skip
 from .nccl_settings import disabling
-from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
+from .omissions import doubts
 from .other_ways import by_other_ways, slow_pairs
-from .path_kinds import Uncovered, uncovered, verdict_of
+from .path_kinds import Uncovered, uncovered
+from .qualification_verdict import verdict_of
+from .replanned import renewed
+from .small_buffers import too_small
+from .suspects import Culprit, of_expected
+from .thresholds import ACQUITTAL_MARGIN
 from .usual_ranges import SIZES, UsualRange, UsualRanges
-from .verdict import BELOW_PEERS, BELOW_RANGE, Culprit, Judgement, Verdict, of_expected, worst
+from .verdict import BELOW_PEERS, BELOW_RANGE, Judgement, Verdict, worst
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01
@@ -215,9 +221,7 @@ def _by_criteria(
     small: Mapping[Key, str],
     by: Criteria,
 ) -> list[Judgement]:
-    """The judgements on cells by their limits, ranges and baseline, by which devices were busy and by what
-    assumed capacities allow to say.
-    """
+    """The judgements on cells by limits, ranges, baseline, busy devices and assumed capacities."""
     machine = document.machine
     alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance)
     judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]

@@ -1,6 +1,5 @@
-"""The answer in five seconds: verdict, one sentence, and a key figure for each kind of path.
-
-Reports for people begin with it: ``check``, the end of a run, the page, and the table of many nodes.
+"""The summary of a run with which reports begin: verdict, one sentence, and a key figure for each kind of
+path.
 """
 
 from __future__ import annotations
@@ -9,24 +8,27 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..data.causes import Weight
 from ..document import Document, Status
 from ..features import functions
 from ..hardware.topology import UNKNOWN_GPU, LinkKind
 from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import many
-from . import verdict as advised
-from .causes.record import Weight
-from .diagnosis import Diagnosis, Finding, corrupting, diagnose
+from . import advice as advised
+from .advice import Advice, advice_at
+from .diagnosis import Diagnosis, corrupting, diagnose
 from .error_advice import of_error
+from .finding import Finding
 from .inventory import Missing
 from .judge import Check
 from .key_figures import KeyFigure, failures, fraction, key_figures
 from .localise import WrongData
 from .omissions import is_verified, unmeasured
-from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, first_words, path_kind, skipped
+from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, path_kind, skipped
+from .qualification_verdict import first_words
 from .usual_ranges import UsualRanges
-from .verdict import BELOW_PEERS, Advice, Judgement, Verdict, advice_at
+from .verdict import BELOW_PEERS, Judgement, Verdict
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..judging.gates import GateComparison, GateResult, GateVerdict
-from ..judging.verdict import Culprit
+from ..judging.suspects import Culprit
 from ..units import displayed, many
 from .values import number
 

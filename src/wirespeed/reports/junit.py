@@ -11,7 +11,8 @@ from ..judging.gates import GateResult, GateVerdict
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.omissions import UNVERIFIED, is_verified
-from ..judging.verdict import Judgement, Verdict, any_of
+from ..judging.suspects import any_of
+from ..judging.verdict import Judgement, Verdict
 from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import visible

@@ -16,7 +16,7 @@ from ..judging.diagnosis import Diagnosis
 from ..judging.gates import GateComparison
 from ..judging.judge import Check
 from ..judging.judged import Judged
-from ..judging.verdict import any_of
+from ..judging.suspects import any_of
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of

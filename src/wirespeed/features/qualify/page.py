@@ -10,9 +10,10 @@ from itertools import repeat
 from typing import Any
 
 from ...document import Document
+from ...judging.advice import Advice
 from ...judging.judged import Judged
-from ...judging.path_kinds import is_over_tcp, next_run, remedy_of, unexplained
-from ...judging.verdict import Advice, Verdict
+from ...judging.qualification_verdict import is_over_tcp, next_run, remedy_of, unexplained
+from ...judging.verdict import Verdict
 from ...qualification import (
     BY_NETWORK,
     OF_NODE,
