@@ -258,7 +258,7 @@ class Tabular:
 
     def _repr_html_(self) -> str:
         """The result for a notebook: tables without scripts, for light and dark themes."""
-        return str(report("html.measurements").notebook_html(self._section()))
+        return str(report("html.notebook").notebook_html(self._section()))
 
     def to_pandas(self) -> pandas.DataFrame:
         """A data frame with one row per cell. Values are in base units: B/s, s, 1/s and bytes.

@@ -18,7 +18,7 @@ from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.run_summary import run_summary
 from wirespeed.reports.html.comparison import sides_page
-from wirespeed.reports.html.measurements import notebook_html
+from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.reports.html.page import page
 from wirespeed.results.read_many import Unreadable
 

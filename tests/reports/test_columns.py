@@ -15,8 +15,8 @@ import wirespeed
 from wirespeed.document import Document
 from wirespeed.measurement import Expectation
 from wirespeed.reports import Style
-from wirespeed.reports.html.tables import packed_document
-from wirespeed.reports.records import COLUMNS, cell_columns
+from wirespeed.reports.cell_columns import COLUMNS, cell_columns
+from wirespeed.reports.html.embedded import packed_document
 from wirespeed.tables import Calls, Cell
 
 FIELDS = {field.name for field in msgspec.structs.fields(Cell)}

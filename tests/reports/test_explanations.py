@@ -13,7 +13,7 @@ from wirespeed.document import Document, Status
 from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style
 from wirespeed.reports import comparisons as compare_screen
-from wirespeed.reports.findings import explanations
+from wirespeed.reports.explanations import explanations
 from wirespeed.screens import check as check_screen
 from wirespeed.tables import GENERATION, THROTTLED, Quantity, State
 

@@ -17,7 +17,7 @@ from wirespeed.document import Document
 from wirespeed.features.fleet.page import fleet_page, read_nodes
 from wirespeed.judging.criteria import Criteria
 from wirespeed.reports.html.page import page
-from wirespeed.reports.html.tables import capital
+from wirespeed.reports.html.templates import capital
 from wirespeed.results import read_many as many_files
 from wirespeed.results.store import save
 

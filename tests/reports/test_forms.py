@@ -14,8 +14,8 @@ import wirespeed
 from tests.conftest import still
 from wirespeed.document import Status
 from wirespeed.reports import Style
-from wirespeed.reports.findings import FOOTNOTES
 from wirespeed.reports.markdown import escaped
+from wirespeed.reports.values import FOOTNOTES
 from wirespeed.results.cells import placed
 
 H200 = "simulated:hgx-h200-2"

@@ -16,8 +16,8 @@ import wirespeed
 from tests.conftest import SHAPES, SPECS
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
-from wirespeed.reports.findings import GLANCE, number
 from wirespeed.reports.html.page import page
+from wirespeed.reports.values import GLANCE, number
 from wirespeed.results.store import decode, encode
 from wirespeed.tables import Statistics
 

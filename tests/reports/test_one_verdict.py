@@ -37,7 +37,7 @@ from wirespeed.judging.run_summary import run_summary
 from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports.checked_runs import CheckedRun
-from wirespeed.reports.html.measurements import notebook_html
+from wirespeed.reports.html.notebook import notebook_html
 from wirespeed.results import overrides
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen

@@ -17,11 +17,12 @@ from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.measurement import Unit
-from wirespeed.reports.findings import GLANCE, number
 from wirespeed.reports.html.charts import STEPS, ColorScale, step
-from wirespeed.reports.html.headline import surroundings
-from wirespeed.reports.html.link_use import Use, draw, uses
+from wirespeed.reports.html.diagram import draw
+from wirespeed.reports.html.environment import surroundings
+from wirespeed.reports.html.link_use import Use, uses
 from wirespeed.reports.html.page import page
+from wirespeed.reports.values import GLANCE, number
 from wirespeed.results.cells import Key
 
 from .states import command, sixteen

@@ -17,8 +17,8 @@ from wirespeed.judging.judged import Judged
 from wirespeed.judging.run_summary import run_summary
 from wirespeed.judging.verdict import Verdict, share
 from wirespeed.reports import Style, prometheus
-from wirespeed.reports.findings import GLANCE, number
 from wirespeed.reports.html.headline import tile
+from wirespeed.reports.values import GLANCE, number
 from wirespeed.screens.brief import brief_of_run
 from wirespeed.screens.check import render as render_check
 from wirespeed.units import GB

@@ -19,7 +19,7 @@ from wirespeed.cli.main import main
 from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
 from wirespeed.reports.console import printed
-from wirespeed.reports.style import causes, markup, search, topic, topics
+from wirespeed.reports.topics import causes, markup, search, topic, topics
 from wirespeed.screens.documentation import linked, render_topic
 
 ROOT = Path(__file__).parents[2]
@@ -238,7 +238,7 @@ def test_an_installation_without_pages_gives_the_same_answers(
 
 #: Folders, and files, that may still have heads of several paragraphs.
 SEVERAL_PARAGRAPHS = {
-    "cli", "features", "reports", "results", "screens",
+    "cli", "features", "results",
     "judging/gates.py", "judging/judged.py", "judging/usual_ranges.py",
 }  # fmt: skip
 HEAD = re.compile(r'(?:#[^\n]*\n)*"""(.+?)"""', re.DOTALL)

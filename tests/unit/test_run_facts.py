@@ -27,8 +27,8 @@ from wirespeed.judging.causes import CAUSES, signs_of
 from wirespeed.judging.causes.run_facts import facts_of
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
-from wirespeed.reports.findings import explanations
-from wirespeed.reports.html.page import charts_and_texts
+from wirespeed.reports.explanations import explanations
+from wirespeed.reports.html.state import charts_and_texts
 from wirespeed.tables import RETRAINED, THROTTLED_BY, Quantity, State
 
 OF_GPU0 = "gpu0"

@@ -9,7 +9,7 @@ from wirespeed.judging.path_kinds import HOST_GPU
 from wirespeed.judging.suspects import Culprit, Suspect, SuspectKind, of_expected
 from wirespeed.judging.verdict import Judgement, Verdict, share
 from wirespeed.measurement import Unit
-from wirespeed.reports.findings import extent
+from wirespeed.reports.figure_texts import extent
 from wirespeed.results.cells import Key
 
 KEY = Key("host_to_device_memcpy_ce", "", "host", "gpu0")

@@ -58,7 +58,7 @@ _PAGER, _LESS = "less", "FRX"
 def main_of_help(name: str, argv: Sequence[str]) -> int:
     """Run the command and return its exit code; the options of other commands are not its business."""
     from ..reports import Style
-    from ..reports.style import causes, search, topic, topics
+    from ..reports.topics import causes, search, topic, topics
     from ..screens.documentation import found, overview, render_topic
 
     wanted = " ".join(parser_of_help(name).parse_args(argv).topic)
@@ -94,7 +94,7 @@ def _show(text: str) -> None:
 
 
 def parser_of_help(name: str) -> Parser:
-    from ..reports.style import causes, topics
+    from ..reports.topics import causes, topics
 
     listed = {"pages": topics(), "causes of doctor": causes()}
     filled = textwrap.TextWrapper(78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)

@@ -174,7 +174,7 @@ def _opened(file: str, machine: str | None, host_memory: float | None, nics: Nic
 
 def tell_unreadable(unreadable: Sequence[Unreadable]) -> ExitCode:
     """Print why files cannot be read on standard error; return the exit code."""
-    from ..reports.findings import errors_of
+    from ..reports.checked_runs import errors_of
 
     for error in errors_of(unreadable):
         print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)

@@ -81,7 +81,7 @@ def _read(files: Sequence[str]) -> ReadRuns[_Named]:
     Raises:
         DocumentError: If none of the files can be read.
     """
-    from ..reports.findings import errors_of
+    from ..reports.checked_runs import errors_of
     from ..results.read_many import read_many
 
     read = read_many(files, named, open_run)

@@ -213,7 +213,7 @@ def _dispatch(arguments: list[str]) -> int:
         top_parser().parse_args(arguments)
         return ExitCode.PASS
     if arguments[:1] == ["help"] and len(arguments) == 2 and module_of(arguments[1]):
-        from ..reports.style import topics
+        from ..reports.topics import topics
 
         if arguments[1] not in topics():  # a page says more, and names the options
             arguments = [arguments[1], "--help"]

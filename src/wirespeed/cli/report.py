@@ -140,8 +140,8 @@ def _saved(text: str, runs: int, unreadable: Sequence[Unreadable], output: Outpu
 
 def _page(runs: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list[Unreadable]]:
     """The page of runs, without those of which none can be made; empty if that are all."""
+    from ..reports.checked_runs import unique_names
     from ..reports.html.page import page
-    from ..reports.html.tables import unique_names
     from ..results.read_many import defective
 
     def of_all(some: Sequence[tuple[str, Document]]) -> str:

@@ -93,8 +93,8 @@ class JsonLines(Listener):
 
     def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
         """Print its values in base units, or why it has none; without what is unknown, and without lists."""
-        from ..reports.findings import data_word
-        from ..reports.records import cells
+        from ..reports.cell_columns import cells
+        from ..reports.testcase_texts import data_word
 
         about = {"data": data_word(document, result), "simulated": document.simulated}
         for cell in cells([result]):

@@ -61,7 +61,7 @@ class Feature:
             feature, in place of tables.
         page_part: ``(judged) -> PagePart | None``, also of `reports.additions`: a section of a run's page.
         results: A module that registers its results with `reports.records.records` and
-            `reports.html.measurements.notebook_html`.
+            `reports.html.notebook.notebook_html`.
         judging: A module that may have these functions. ``alike(testcase, table)`` returns what the table
             with a key has in common with those of other paths, None for testcases of others;
             ``planned(result, case, options)`` the testcase and options that repeat the plan of its results;

@@ -150,7 +150,7 @@ FORMATS = (
     ReportFormat("table", "terminal", (".txt",), qualified=True),
     ReportFormat("plot", "terminal"),
     ReportFormat("json", "json", (".json",), checked=True, qualified=True),
-    ReportFormat("csv", suffixes=(".csv",), module=f"{__package__}.records:render_csv"),
+    ReportFormat("csv", suffixes=(".csv",)),
     ReportFormat("html", suffixes=(".html", ".htm"), checked=True, qualified=True),
     ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
     ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),

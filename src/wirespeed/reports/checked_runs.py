@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ..judging.judged import Judged
 from ..judging.run_summary import WORDS, RunSummary, run_summary
 from ..results.read_many import Unreadable
-from ..units import many
+from ..statistics import grouped
+from ..units import many, some
 
 #: Verdicts of files that cannot be read, and of runs that are left out if there is no room for all.
 ERROR, PASS = "ERROR", "PASS"
@@ -50,3 +52,27 @@ def _remarks(judged: Judged) -> Iterator[str]:
     yield from judged.by.lacking
     if judged.check.baseline:
         yield from (f"baseline: {text}" for text in judged.check.baseline.notes)
+
+
+#: Maximum number of names of files with the same error, and of errors.
+_NAMED_FILES, _MOST_ERRORS = 3, 8
+
+
+def errors_of(unreadable: Sequence[Unreadable]) -> list[str]:
+    """A text for each file that cannot be read; for many with the same error, their number and some names."""
+    texts = list[str]()
+    for kind, files in grouped((file.kind, file) for file in unreadable).items():
+        if len(files) <= _NAMED_FILES:
+            texts += map(str, files)
+        else:
+            names = some([file.file for file in files], _NAMED_FILES)
+            texts.append(f"{len(files)} files ({names}): {kind}")
+    if (more := len(texts) - _MOST_ERRORS) > 0:
+        return [*texts[:_MOST_ERRORS], f"and {many(more, 'more error')}"]
+    return texts
+
+
+def unique_names(files: Sequence[str]) -> list[str]:
+    """The names of the files, with their folders if the names are not unique."""
+    names = [Path(file).name for file in files]
+    return names if len(set(names)) == len(names) else list(files)

@@ -21,13 +21,16 @@ from ..statistics import CONFIDENCE, grouped
 from ..terminal import LONGEST_LINE, escaped, visible
 from ..units import fitting, many, some
 from ..version import __version__
+from .checked_runs import errors_of
 from .console import further, listed, printed
-from .findings import EXACT, SIGNS, errors_of, explanations, number
+from .explanations import explanations
 from .junit import add_outcome, case_of, suite, suites
+from .looks import SIGNS
 from .markdown import escaped as literal
 from .markdown import table_lines
 from .records import picked, records
 from .style import SIMULATED, Style
+from .values import EXACT, number
 
 #: Maximum number of reasons why cells were not compared, and of hosts named.
 _REASONS, _HOSTS = 3, 3

@@ -15,9 +15,9 @@ from ..results.read_many import Unreadable
 from ..results.store import encode
 from ..version import __version__
 from .checked_runs import CheckedRun
-from .findings import verification
 from .records import picked
 from .style import Style
+from .testcase_texts import verification
 
 #: Version of the shape, which docs/reports.md describes.
 _SHAPE = 1

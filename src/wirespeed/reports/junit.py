@@ -18,9 +18,12 @@ from ..statistics import grouped
 from ..terminal import visible
 from ..units import fitting, many
 from .additions import Report, report_of
+from .check_texts import applicable, gate_text
 from .checked_runs import CheckedRun
-from .findings import applicable, data_word, explanations, gate_text, number, verification
+from .explanations import explanations
 from .style import SIMULATED, Style
+from .testcase_texts import data_word, verification
+from .values import number
 
 #: Maximum number of values listed for a testcase.
 _LISTED = 20

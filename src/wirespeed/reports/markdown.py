@@ -14,10 +14,13 @@ from ..tables import Table
 from ..terminal import one_line
 from ..units import many
 from .additions import report_of
+from .check_texts import applicable, gate_text
 from .checked_runs import ERROR, PASS, CheckedRun, counted_words
-from .console import Grid, digest, is_large
-from .findings import applicable, closing, counted, data_word, explanations, footnotes, gate_text
+from .explanations import explanations
+from .grid import Grid, digest, is_large
 from .style import SIMULATED, Style
+from .testcase_texts import closing, counted, data_word
+from .values import footnotes
 
 #: What Markdown, or HTML within it, interprets: anywhere, next to a word, at the start of a line,
 #: as a link.

@@ -20,9 +20,12 @@ from ..statistics import grouped
 from ..tables import Table
 from ..units import fitting, format_quantity, many
 from .console import heading, printed, warnings
-from .findings import GLANCE, SIGNS, closing, explanations, number
+from .explanations import explanations
+from .looks import SIGNS
 from .style import SIMULATED, Style
 from .table import headed
+from .testcase_texts import closing
+from .values import GLANCE, number
 
 #: Maximum number of distinguishable curves in one plot.
 MOST_CURVES = 6

@@ -19,7 +19,7 @@ from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import one_line
 from .checked_runs import CheckedRun
-from .findings import explanations
+from .explanations import explanations
 from .records import picked
 from .style import Style
 

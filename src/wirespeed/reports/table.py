@@ -21,9 +21,13 @@ from ..statistics import grouped, summarise
 from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
 from .additions import report_of
-from .console import Grid, GridCell, heading, is_large, pieces, printed, warnings, width_of
-from .findings import SIGNS, buffers, closing, data_word, explanations, footnotes, number
+from .console import heading, pieces, printed, warnings, width_of
+from .explanations import explanations
+from .grid import Grid, GridCell, is_large
+from .looks import SIGNS
 from .style import SIMULATED, Style
+from .testcase_texts import buffers, closing, data_word
+from .values import footnotes, number
 
 _WIDE = 10_000  #: characters: wider than any table
 #: A value is marked as uncertain if its relative confidence interval is wider than this.

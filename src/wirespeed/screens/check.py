@@ -28,20 +28,13 @@ from ..judging.unlike import unlike
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import SIMULATED, Style
 from ..reports.additions import report_of
+from ..reports.check_texts import applicable, culprit_text, gate_parts
 from ..reports.console import further, hanging, heading, printed
-from ..reports.findings import (
-    SIGNS,
-    applicable,
-    culprit_text,
-    explanations,
-    extent,
-    gate_parts,
-    lead_share,
-    leading,
-    number,
-    of_limit,
-    verification,
-)
+from ..reports.explanations import explanations
+from ..reports.figure_texts import extent, lead_share, leading, of_limit
+from ..reports.looks import SIGNS
+from ..reports.testcase_texts import verification
+from ..reports.values import number
 from ..statistics import grouped
 from ..terminal import colored, columns, one_line
 from ..units import fitting, format_time, many

@@ -17,8 +17,10 @@ from ..judging.judged import Judged, Step
 from ..judging.omissions import measurable
 from ..judging.verdict import Verdict
 from ..reports import SIMULATED, Style
+from ..reports.check_texts import culprit_text
 from ..reports.console import hanging, heading, printed, warnings
-from ..reports.findings import SIGNS, culprit_text, explanations
+from ..reports.explanations import explanations
+from ..reports.looks import SIGNS
 from ..units import GB, format_size, format_time, many
 from .documentation import HELP, linked
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
@@ -14,10 +13,7 @@ from rich.text import Text
 
 from ..reports import Style
 from ..reports.console import printed
-from ..reports.style import IMAGE, LINK, Topic, causes, topic, topics
-
-if TYPE_CHECKING:
-    pass
+from ..reports.topics import IMAGE, LINK, Topic, causes, topic, topics
 
 #: The command that shows a topic in the terminal.
 HELP = "wirespeed help"

@@ -21,10 +21,14 @@ from ..judging.path_kinds import COLLECTIVES, GPU_GPU, PathKind, path_kind, path
 from ..judging.verdict import Verdict
 from ..measurement import Axis
 from ..reports import Style
-from ..reports.console import Grid, GridCell, digest, heading, is_large, pieces, printed, width_of
-from ..reports.findings import GLANCE, SIGNS, buffers, explanations
+from ..reports.console import heading, pieces, printed, width_of
+from ..reports.explanations import explanations
+from ..reports.grid import Grid, GridCell, digest, is_large
+from ..reports.looks import SIGNS
 from ..reports.table import notes
 from ..reports.table import render as every_table
+from ..reports.testcase_texts import buffers
+from ..reports.values import GLANCE
 from ..results.cells import key_of
 from ..statistics import grouped
 from ..tables import BUSBW, Table

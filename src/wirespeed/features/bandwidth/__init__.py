@@ -302,7 +302,7 @@ class Bandwidth(Tabular):
         return self._text(self.detailed)
 
     def _text(self, stats: bool, unit: RateUnit = "GB/s") -> str:
-        from ...reports.findings import aligned
+        from ...reports.values import aligned
 
         head = f"{self.title} ({unit})"
         if self.table.is_curve:

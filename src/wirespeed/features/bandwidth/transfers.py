@@ -104,7 +104,7 @@ class Transfers(Tabular):
         return brief(f"Transfers{' (simulated)' if self.simulated else ''}: {shown}")
 
     def __str__(self) -> str:
-        from ...reports.findings import aligned
+        from ...reports.values import aligned
 
         return "\n".join([*(line.rstrip() for line in aligned(self._rows())), self.footer])
 

@@ -6,7 +6,7 @@ from functools import partial
 
 from ...judging.judged import Judged
 from ...reports.additions import PagePart
-from ...reports.html.tables import fragment
+from ...reports.html.templates import fragment
 from .block_map import map_of
 from .text import MARKS, call_times, modelled, rate_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ...reports.html.measurements import notebook, notebook_html
-from ...reports.html.tables import fragment
+from ...reports.html.notebook import notebook, notebook_html
+from ...reports.html.templates import fragment
 from ...reports.records import Records, named, picked, records
 from ...reports.style import SIMULATED
 from .block_map import BlockMap

@@ -12,13 +12,14 @@ from ...document import Document
 from ...judging.criteria import Criteria
 from ...judging.judged import Judged
 from ...judging.run_summary import WORDS, RunSummary, run_summary
-from ...reports.checked_runs import CheckedRun
-from ...reports.findings import GLANCE, VERDICTS, number, shown
+from ...reports.checked_runs import CheckedRun, unique_names
 from ...reports.html.charts import Element, add, drawing, fitted, markup
 from ...reports.html.comparison import letter
 from ...reports.html.headline import banner, date
-from ...reports.html.tables import rendered, source, unique_names
+from ...reports.html.templates import rendered, source
+from ...reports.looks import VERDICTS, shown
 from ...reports.style import Style
+from ...reports.values import GLANCE, number
 from ...results.read_many import ReadRuns, Unreadable, read_many
 from ...results.settings import NVLINKS
 from ...results.store import load

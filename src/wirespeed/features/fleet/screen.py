@@ -16,7 +16,8 @@ from ...judging.verdict import Verdict
 from ...reports import SIMULATED, Style
 from ...reports.checked_runs import ERROR, PASS, CheckedRun, counted_words
 from ...reports.console import printed
-from ...reports.findings import GLANCE, SIGNS, VERDICTS, number
+from ...reports.looks import SIGNS, VERDICTS
+from ...reports.values import GLANCE, number
 from ...results.read_many import Unreadable
 from ...statistics import grouped
 from ...terminal import one_line

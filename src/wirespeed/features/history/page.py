@@ -7,10 +7,10 @@ from itertools import groupby
 from math import isnan
 from typing import TYPE_CHECKING
 
-from ...reports.findings import quantity
 from ...reports.html.charts import add, drawing, markup
 from ...reports.html.headline import banner
-from ...reports.html.tables import rendered, source
+from ...reports.html.templates import rendered, source
+from ...reports.values import quantity
 from ...units import many
 from ...version import __version__
 from .events import KindHistory, MachineHistory, change, course, day, summary, where

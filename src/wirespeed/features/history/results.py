@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import isnan
 
-from ...reports.findings import quantity
-from ...reports.html.measurements import notebook, notebook_html
+from ...reports.html.notebook import notebook, notebook_html
 from ...reports.records import Records, named, records
 from ...reports.style import SIMULATED
+from ...reports.values import quantity
 from .events import MachineHistory, course
 
 

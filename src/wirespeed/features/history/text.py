@@ -12,10 +12,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ...reports.console import further, printed
-from ...reports.findings import quantity
 from ...reports.plot import BARS
 from ...reports.records import picked
 from ...reports.style import SIMULATED, Style
+from ...reports.values import quantity
 from ...terminal import escaped
 from ...units import many
 from .events import Event, KindHistory, MachineHistory, change, course, day, summary, where

@@ -10,8 +10,8 @@ from math import fsum
 
 from ...document import RankInfo, TestcaseResult
 from ...judging.judged import Judged
-from ...reports.findings import aligned
 from ...reports.style import Style
+from ...reports.values import aligned
 from ...statistics import grouped
 from ...tables import LATE, Table
 from ...terminal import one_line

@@ -10,7 +10,7 @@ from ...judging.judged import Judged
 from ...judging.verdict import Verdict
 from ...peer_access import PEER_ACCESS, Attempt, Pair, PeerMechanism, PeerVerdict
 from ...reports.additions import PagePart
-from ...reports.html.tables import fragment
+from ...reports.html.templates import fragment
 from ...terminal import one_line
 from ...units import GB
 from .causes import PeerFindings, find_peers, told

@@ -16,7 +16,7 @@ from ...judging.finding import Finding
 from ...peer_access import MOST_PEERS, Attempt, PeerMechanism, PeerVerdict
 from ...reports import SIMULATED, Style
 from ...reports.console import hanging, heading, pieces, printed
-from ...reports.findings import SIGNS
+from ...reports.looks import SIGNS
 from ...reports.records import picked
 from ...terminal import escaped
 from ...units import GB, format_time, many

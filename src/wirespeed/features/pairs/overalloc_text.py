@@ -6,8 +6,8 @@ import textwrap
 
 from ...document import Document, Status, TestcaseResult
 from ...judging.judged import Judged
-from ...reports.findings import aligned, footnotes, mark
 from ...reports.style import Style
+from ...reports.values import aligned, footnotes, mark
 from ...tables import Cell
 from ...units import format_time
 from .sharing import WITH, WITHOUT

@@ -25,10 +25,10 @@ from ...qualification import (
     part_name,
 )
 from ...reports.additions import PagePart
-from ...reports.findings import GLANCE, number
 from ...reports.html.charts import LETTER, Element, add, drawing, fitted, markup, step
 from ...reports.html.pair_matrix import runs_of_color
-from ...reports.html.tables import fragment
+from ...reports.html.templates import fragment
+from ...reports.values import GLANCE, number
 from ...statistics import grouped, median
 from ...terminal import one_line
 from ...units import format_size, format_time, many

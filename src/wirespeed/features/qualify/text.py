@@ -32,7 +32,7 @@ from ...qualification import (
     part_name,
 )
 from ...reports.console import pieces
-from ...reports.findings import SIGNS
+from ...reports.looks import SIGNS
 from ...reports.style import Style
 from ...statistics import grouped
 from ...units import GB, format_size, format_time, many, some

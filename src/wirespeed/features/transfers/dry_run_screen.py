@@ -11,7 +11,7 @@ from ...hardware.topology import Machine
 from ...measurement import Unit
 from ...model import FILE_ENGINES
 from ...reports import SIMULATED
-from ...reports.findings import aligned
+from ...reports.values import aligned
 from ...terminal import escaped, visible
 from ...units import GB, format_size, format_time, many
 
@@ -122,8 +122,8 @@ def _rate(value: float | None) -> str:
 def _page(run: DryRun, machine: Machine) -> str:
     """A page with a drawing of the machine for each measurement: the load of its links."""
     from ...reports.html.charts import markup
-    from ...reports.html.link_use import draw
-    from ...reports.html.tables import rendered, source
+    from ...reports.html.diagram import draw
+    from ...reports.html.templates import rendered, source
 
     drawn = []
     for measurement in run.measurements[:_DRAWN]:

@@ -18,8 +18,8 @@ from ...statistics import grouped, median
 from ...tables import Cell, Table
 from ...terminal import one_line
 from ...units import fitting, format_quantity, many
-from ..findings import GLANCE, number
 from ..plot import Curve, curves_of, levels, outliers_first, steps
+from ..values import GLANCE, number
 
 if TYPE_CHECKING:
     from markupsafe import Markup

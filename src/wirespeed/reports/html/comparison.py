@@ -29,10 +29,11 @@ from ..comparisons import (
     remarks_on,
     side_of,
 )
-from ..findings import SIGNS, quantity
+from ..looks import SIGNS
 from ..style import SIMULATED
+from ..values import quantity
 from .charts import step
-from .tables import rendered, source
+from .templates import rendered, source
 
 #: Place of changed cells, their outcome and number, the median change of their speed, and the most changed.
 Moved = tuple[str, Outcome, int, str, Change]

@@ -1,197 +1,27 @@
-"""How pages are made: their templates, embedded data and tables of cells. Data is embedded as gzip in base64,
-so that none can be interpreted as markup.
-"""
+"""Tables of measured values in pages: heat maps, curves, and tables of one row as the rows of one."""
 
 from __future__ import annotations
 
-import base64
-import gzip
-import hashlib
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from importlib.resources import files
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from ...document import Document, TestcaseResult
+from ...document import TestcaseResult
 from ...judging.verdict import Judgement, Verdict, worst
 from ...results.cells import key_of
-from ...results.store import encode
 from ...tables import Cell, Table
-from ...terminal import one_line, visible
-from ...units import GB, fitting, format_size, many
-from ...version import __version__
-from ..comparisons import difference, moved, values_of
-from ..console import Grid, digest
-from ..findings import GLANCE, VERDICTS, applicable, css_of, gate_text, mark, marked, number, shown
+from ...terminal import one_line
+from ...units import fitting
+from ..grid import Grid, digest
+from ..looks import shown
+from ..values import GLANCE, mark, number
 from .charts import ColorScale, Judgements, curve_chart, markup
+from .embedded import packed
+from .templates import made
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
     from markupsafe import Markup
-
-#: Maximum size of the embedded Documents in a page, in bytes of base64.
-ROOM = 6_000_000
-#: Significant digits of values in shortened Documents: a hundred times finer than measurement noise.
-_DIGITS = 5
-_ROUND = f"%.{_DIGITS}g"
-#: Minimum size of a packed sample in bytes (most of its bits are noise), and of a cell's other fields.
-_SAMPLE, _CELL = 7 * 4 / 3, 60
-
-
-def packed(data: bytes) -> Markup:
-    """Data as gzip in base64; without a timestamp, so that pages are reproducible."""
-    from markupsafe import Markup
-
-    return Markup(base64.b64encode(gzip.compress(data, 6, mtime=0)).decode())
-
-
-def packed_document(document: Document, room: int = ROOM) -> tuple[Markup, str]:
-    """Pack a Document into at most ``room`` bytes; return it with a note on what was left out.
-
-    Args:
-        document: The run.
-        room: Maximum size of the packed text, in bytes.
-
-    Returns:
-        The packed Document as JSON, and the note; empty if it is complete.
-    """
-    text, left_out = packed(b""), ""
-    for data, note in _forms(document, room):
-        text, left_out = packed(data), note
-        if len(text) <= room:
-            break
-    return text, left_out
-
-
-def _forms(document: Document, room: int) -> Iterator[tuple[bytes, str]]:
-    """Yield the Document, then shorter forms of it, each with a note on what was left out."""
-    cells = [cell for result in document.testcases for table in result.tables for cell in table.cells]
-    samples = sum(len(cell.samples) for cell in cells)
-    if samples * _SAMPLE + len(cells) * _CELL <= room:
-        yield encode(document), ""
-    shorter = msgspec.to_builtins(document)
-    _shorten(shorter, keep_samples=True)
-    note = f"The run in this page has values of {_DIGITS} digits"
-    yield msgspec.json.encode(shorter), f"{note}, to keep the page small."
-    _shorten(shorter, keep_samples=False)
-    yield msgspec.json.encode(shorter), f"{note} and no samples, to keep the page small."
-
-
-def _shorten(document: Any, *, keep_samples: bool) -> None:
-    """Round the values of all cells of a Document as plain data, or remove its samples."""
-    for result in document["testcases"]:
-        for table in result.get("tables", ()):
-            for cell in table.get("cells", ()):
-                if not keep_samples:
-                    for key in ("samples", "rounds"):
-                        cell.pop(key, None)
-                    continue
-                cell.update((key, _rounded(value)) for key, value in cell.items())
-
-
-def _rounded(value: Any) -> Any:
-    """Data with its numbers rounded."""
-    if type(value) is float:
-        return float(_ROUND % value)
-    if type(value) is dict:
-        return {key: _rounded(entry) for key, entry in value.items()}
-    return [_rounded(entry) for entry in value] if type(value) in (list, tuple) else value
-
-
-def rendered(template: str, style: str, script: str = "", **variables: Any) -> str:
-    """Render a template with the version of wirespeed.
-
-    Args:
-        template: Its file, as `source` reads it; a page extends ``base.html``.
-        style, script: CSS and JavaScript, the only ones that the page permits.
-        **variables: The variables of the template.
-    """
-    from markupsafe import Markup
-
-    text: str = _environment().get_template(template).render(
-        style=Markup(style), script=Markup(script), policy=_policy(style, script), version=__version__,
-        **variables,
-    )  # fmt: skip
-    return text
-
-
-def fragment(
-    template: str, macro: str, variables: dict[str, Any], content: Any, id: str = "", level: int = 0
-) -> Markup:
-    """What a macro of a template of a feature makes of its content.
-
-    Args:
-        template: Its file, as `source` reads it.
-        macro: The macro, whose parameters are content, ID and level of the heading, or only the content.
-        variables: The variables of the template.
-        content: What is shown.
-        id: ID of the section; empty without a page.
-        level: Level of its heading; 0 for a macro without it.
-    """
-    functions = _environment().get_template(template, globals=variables).module
-    arguments = (content, id, level) if level else (content,)
-    made: Markup = getattr(functions, macro)(*arguments)
-    return made
-
-
-def source(name: str) -> str:
-    """Text of a file of this folder, or of a package as ``"package:file"``."""
-    package, _, file = name.rpartition(":")
-    return (files(package or __package__) / file).read_text("utf-8")
-
-
-def capital(text: str) -> str:
-    """A sentence with a capital letter, unless it begins with a name such as ``gpu1``."""
-    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
-
-
-@lru_cache(maxsize=1)
-def _environment() -> Environment:
-    import jinja2
-    from markupsafe import Markup, escape
-
-    def harmless(value: Any) -> Any:
-        return visible(value) if type(value) is str else value
-
-    def broken(text: str) -> Markup:
-        """Let a name break after its underscores."""
-        return Markup(str(escape(visible(text))).replace("_", "_<wbr>"))
-
-    def whole(text: str) -> Markup:
-        """Keep names and options with hyphens on one line where they fit."""
-        return Markup(
-            re.sub(r"\S*\w-\S+|--\S+", r'<span class="whole">\g<0></span>', str(escape(visible(text))))
-        )
-
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(source), autoescape=True, finalize=harmless, trim_blocks=True,
-        lstrip_blocks=True,
-    )  # fmt: skip
-    environment.globals |= {
-        "many": many, "broken": broken, "whole": whole, "packed": lambda text: packed(str(text).encode()),
-        "shown": shown, "VERDICTS": VERDICTS, "css_of": css_of, "marked": marked, "moved": moved,
-        "difference": difference, "values_of": values_of, "number": number, "GB": GB,
-        "applicable": applicable, "gate_text": gate_text, "capital": capital,
-        "format_size": format_size, "one_line": one_line,
-    }  # fmt: skip
-    return environment
-
-
-def _policy(style: str, script: str) -> str:
-    """The Content-Security-Policy: only the page's own style and script, no other sources."""
-
-    def digest(text: str) -> str:
-        return "'sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() + "'"
-
-    return (
-        f"default-src 'none'; script-src {digest(script)}; style-src {digest(style)}; "
-        "base-uri 'none'; form-action 'none'"
-    )
 
 
 #: Tables with more cells are embedded packed, and unpacked when you open them.
@@ -240,12 +70,6 @@ class Part:
 _Shown = tuple[str, str, str, str]
 
 
-def _markup(macro: str, *arguments: Any) -> Markup:
-    """What a macro of ``tables.html`` makes of its arguments."""
-    made: Markup = getattr(_environment().get_template("tables.html").module, macro)(*arguments)
-    return made
-
-
 def matrix(part: Part) -> Markup:
     """A table as a heat map; a large one is packed in a page, and elsewhere only described.
 
@@ -256,14 +80,18 @@ def matrix(part: Part) -> Markup:
     if len(table.cells) <= _LARGE:
         return _heat(part, part.colors)
     data = packed(_heat(part, part.colors).encode()) if part.at else ""
-    return _markup("large", digest(table), len(table.rows.labels), len(table.columns.labels), data)
+    return made(
+        "tables.html", "large", digest(table), len(table.rows.labels), len(table.columns.labels), data
+    )
 
 
 def curve(part: Part) -> Markup:
     """A chart with its values below, folded."""
     chart = curve_chart(part.table)
     assert chart is not None
-    return _markup("curve", markup(chart), _heat(part, ColorScale(part.table.unit, colored=False)))
+    return made(
+        "tables.html", "curve", markup(chart), _heat(part, ColorScale(part.table.unit, colored=False))
+    )
 
 
 def _heat(part: Part, colors: ColorScale) -> Markup:
@@ -284,7 +112,7 @@ def _heat(part: Part, colors: ColorScale) -> Markup:
     about = f"{grid.unit}; rows: {grid.rows.name}, columns: {grid.columns.name}"
     caption = one_line("; ".join(filter(None, (about, _expectation(part, grid.scale)))))
     labels = (grid.unit, *grid.columns.labels)
-    return _markup("heat", part.at, caption, "", grid.unit, grid.scale, labels, lines)
+    return made("tables.html", "heat", part.at, caption, "", grid.unit, grid.scale, labels, lines)
 
 
 def rows(title: str, parts: Sequence[Part]) -> Markup:
@@ -315,7 +143,9 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
              "sign": shown(part.verdict) if is_known else None, "cells": cells}
         )  # fmt: skip
     head = (unit, *labels, "expected") if any(ranges) else (unit, *labels)
-    return _markup("heat", parts[0].at, "", one_line(f"{title}, {unit}"), unit, scale, head, lines)
+    return made(
+        "tables.html", "heat", parts[0].at, "", one_line(f"{title}, {unit}"), unit, scale, head, lines
+    )
 
 
 def _vector(table: Table) -> tuple[str, ...]:
@@ -357,9 +187,3 @@ def _cell(cell: Cell, judgement: Judgement | None, text: str, colors: ColorScale
         classes.append("bad")
     links = " ".join(str(link) for link, load, _ in cell.links if load >= _LOADED)
     return " ".join(filter(None, classes)), links, one_line(title), text
-
-
-def unique_names(files: Sequence[str]) -> list[str]:
-    """The names of the files, with their folders if the names are not unique."""
-    names = [Path(file).name for file in files]
-    return names if len(set(names)) == len(names) else list(files)
