@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .document import Document
-from .errors import NotARun, UsageError
-from .features.imports import of_content
+from .errors import UsageError
 from .judging import diagnosis
 from .judging import judge as judging
 from .judging.criteria import Criteria
@@ -22,7 +21,7 @@ from .results import compare as comparing
 from .results.baseline import TOLERANCE, Baseline
 from .results.compare import LEAST, Comparison
 from .results.inventory import Inventory, parse_inventory
-from .results.store import content, load
+from .results.opening import open_run
 from .units import parse_age, parse_duration, parse_nics
 
 if TYPE_CHECKING:
@@ -47,10 +46,7 @@ def opened(run: Run) -> Document:
     if isinstance(run, Document):
         return run
     if isinstance(run, str | Path):
-        try:
-            return load(run)
-        except NotARun as error:
-            return of_content(str(run), content(str(run)), None, error)
+        return open_run(run)
     raise UsageError(f"a run is a Document or the name of a file, not {type(run).__name__}")
 
 

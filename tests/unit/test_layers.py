@@ -137,7 +137,7 @@ NEEDED = {
 
 #: Parts that import features until the table has what they ask for.
 STILL = {
-    "cli.check", "cli.common", "cli.compare", "cli.doctor", "cli.report", "cli.run",
+    "cli.common",
     "reports.html.measurements",
     "reports.html.page", "reports.html.tables", "reports.junit", "reports.markdown",
     "reports.records", "reports.table", "screens.check",

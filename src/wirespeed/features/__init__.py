@@ -47,7 +47,8 @@ class Programs(NamedTuple):
 
 @dataclass(frozen=True)
 class Feature:
-    """What a feature adds to the core; names are ``"module"`` or ``"module:attribute"`` in its package.
+    """What a feature adds to the core; names are ``"module"`` or ``"module:attribute"`` in its package, or
+    ``":attribute"`` of the package itself.
 
     Attributes:
         name: Its name, that of its folder for those of this package.
@@ -65,6 +66,12 @@ class Feature:
             about wrong data, None if it knows nothing of it.
         joined: Format -> its ``joined(runs, unreadable, style)``, the report of several checked runs, if the
             format has none.
+        remember: ``remember(judged, options)``, called with a run that `run` or `check` measured and showed.
+        past: ``with_past(criteria, document, options)``, the criteria with what they are since ``--since``.
+        compared: ``behind(nodes)``, by file what `check --fleet` finds slow in some of the checked runs.
+        is_log: ``is_log(path)``, whether a file in a folder is one that it reads.
+        of_log: ``of_content(file, data, machine, error)``, the Document of a file that is no saved run; it
+            raises `NotARun` if it does not read such files.
         package: The package relative to which names are.
     """
 
@@ -76,12 +83,17 @@ class Feature:
     formats: tuple[Named, ...] = ()
     judging: str = ""
     joined: dict[str, str] = field(default_factory=dict)
+    remember: str = ""
+    past: str = ""
+    compared: str = ""
+    is_log: str = ""
+    of_log: str = ""
     package: str = ""
 
     def path(self, name: str = "") -> str:
         """The full name of a module, or of ``"module:attribute"``."""
         package = self.package or f"{__name__}.{self.name}"
-        return f"{package}.{name}" if name else package
+        return f"{package}{'' if name.startswith(':') else '.'}{name}" if name else package
 
     def named(self, name: str) -> Any:
         """What has this name; it is imported."""
@@ -104,6 +116,7 @@ FEATURES = (
     ),
     Feature(
         "blocks",
+        commands={"blocks": ("command", "find the fastest way to move scattered blocks (a KV cache)")},
         testcases=("testcases:TESTCASES",),
         judging="judging",
         formats=(
@@ -112,10 +125,24 @@ FEATURES = (
         ),
     ),
     Feature("storage", testcases=("testcases:TESTCASES",), backend=True),
-    Feature("p2p", judging="judging"),
-    Feature("history"),
-    Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}),
-    Feature("imports"),
+    Feature(
+        "p2p",
+        commands={"p2p": ("command", "try whether peer access between GPUs really works")},
+        judging="judging",
+    ),
+    Feature(
+        "history",
+        commands={"history": ("command", "show what changed on this machine, and since when")},
+        remember="remembered:remember",
+        past="remembered:with_past",
+    ),
+    Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}, compared="analysis:behind"),
+    Feature(
+        "imports",
+        commands={"import": ("command", "convert logs of nvbandwidth, nccl-tests, ... to a saved run")},
+        is_log=":is_log",
+        of_log=":of_content",
+    ),
     Feature(
         "transfers",
         commands={
