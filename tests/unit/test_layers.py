@@ -125,7 +125,7 @@ def test_no_part_imports_one_below_it() -> None:
 
 
 #: Parts of the core that name features; all others ask the table of features.
-FACADE = ("", "answers", "api")
+FACADE = ("",)
 #: Features that another feature needs.
 NEEDED = {
     "bandwidth": {"transfers"},

@@ -72,6 +72,11 @@ class Feature:
         is_log: ``is_log(path)``, whether a file in a folder is one that it reads.
         of_log: ``of_content(file, data, machine, error)``, the Document of a file that is no saved run; it
             raises `NotARun` if it does not read such files.
+        with_named: ``with_named(machine, options)``, the Machine with what only the options name.
+        asked: ``is_named(case, options)``, whether the options ask for a testcase, whatever the tier.
+        attempt: ``tried(machine, facts)``, attempts of peer access before a run; None if there are none.
+        of_job: The class of a backend of jobs; its arguments are the exchange, the Machine of all ranks,
+            that of this process, the options, and the time that a late rank may take.
         package: The package relative to which names are.
     """
 
@@ -88,6 +93,10 @@ class Feature:
     compared: str = ""
     is_log: str = ""
     of_log: str = ""
+    with_named: str = ""
+    asked: str = ""
+    attempt: str = ""
+    of_job: str = ""
     package: str = ""
 
     def path(self, name: str = "") -> str:
@@ -112,6 +121,7 @@ FEATURES = (
             "gpudirect_p2p_overalloc": ("command:overalloc", ""),  # the reproducer's name of overalloc
         },
         testcases=("messages:TESTCASES", "sharing:SHARING"),
+        of_job="backend:PairsBackend",
         formats=(Named("overalloc", "overalloc_text", short=True),),
     ),
     Feature(
@@ -124,11 +134,18 @@ FEATURES = (
             Named("blocks-json", "text:render_blocks_json", "json"),
         ),
     ),
-    Feature("storage", testcases=("testcases:TESTCASES",), backend=True),
+    Feature(
+        "storage",
+        testcases=("testcases:TESTCASES",),
+        backend=True,
+        with_named=":with_named",
+        asked="testcases:is_named",
+    ),
     Feature(
         "p2p",
         commands={"p2p": ("command", "try whether peer access between GPUs really works")},
         judging="judging",
+        attempt="attempts:tried",
     ),
     Feature(
         "history",

@@ -10,13 +10,13 @@ from ...cli.consumers import Answer, refuse_mixed
 from ...cli.parser import Parser
 from ...errors import EXIT_CODES, UsageError
 from ...judging.verdict import Verdict
+from .api import p2p
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     options = parser(name).parse_args(argv)
     if options.env and options.json:
         raise UsageError("--env and --json are two formats: choose one of them")
-    from ...api import p2p
     from ...peer_access import ALL, SHORT, PeerMechanism
     from . import screen
     from .causes import find_peers
