@@ -17,13 +17,9 @@ if TYPE_CHECKING:
     from .answers import diagnose as diagnose
     from .answers import doctor as doctor
     from .answers import gates as gates
-    from .answers import history as history
     from .answers import judge as judge
-    from .answers import qualify as qualify
     from .answers import render as render
-    from .api import blocks as blocks
     from .api import described as described
-    from .api import p2p as p2p
     from .api import record as record
     from .api import run as run
     from .backends import describe
@@ -51,9 +47,13 @@ if TYPE_CHECKING:
     from .features.bandwidth.pairs import p2p_bandwidth_bidirectional_all as p2p_bandwidth_bidirectional_all
     from .features.bandwidth.transfers import Transfers as Transfers
     from .features.bandwidth.transfers import transfer as transfer
-    from .features.blocks.block_map import BlockMap as BlockMap
-    from .features.history.events import MachineHistory as MachineHistory
+    from .features.blocks.api import BlockMap as BlockMap
+    from .features.blocks.api import blocks as blocks
+    from .features.history.api import MachineHistory as MachineHistory
+    from .features.history.api import history as history
     from .features.imports import load_log as load_log
+    from .features.p2p.api import p2p as p2p
+    from .features.qualify.api import qualify as qualify
     from .hardware.topology import Machine as Machine
     from .options import RunOptions as RunOptions
     from .results.store import load as load
@@ -69,12 +69,15 @@ if TYPE_CHECKING:
 #: Public name -> its module, and its name there if it has another one.
 _HOME = {
     **dict.fromkeys((
-        "baseline", "check", "compare", "diagnose", "doctor", "gates", "history", "judge",
-        "qualify", "render",
+        "baseline", "check", "compare", "diagnose", "doctor", "gates", "judge", "render",
     ), "answers"),
     **dict.fromkeys((
-        "blocks", "described", "p2p", "record", "run",
+        "described", "record", "run",
     ), "api"),
+    "blocks": "features.blocks.api",
+    "history": "features.history.api",
+    "p2p": "features.p2p.api",
+    "qualify": "features.qualify.api",
     "machine": "backends:describe",
     "Bandwidth": "features.bandwidth",
     **dict.fromkeys((
@@ -93,8 +96,8 @@ _HOME = {
         "StorageError", "UnknownTestcase", "UsageError", "VerificationError", "WirespeedError",
     ), "errors"),
     "load_log": "features.imports",
-    "BlockMap": "features.blocks.block_map",
-    "MachineHistory": "features.history.events",
+    "BlockMap": "features.blocks.api",
+    "MachineHistory": "features.history.api",
     "RunOptions": "options",
     "load": "results.store",
     "save": "results.store",

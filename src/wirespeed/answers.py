@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .document import Document
-from .errors import NotARun, UsageError
-from .features.imports import of_content
+from .errors import UsageError
 from .judging import diagnosis
 from .judging import judge as judging
 from .judging.criteria import Criteria
@@ -22,11 +21,9 @@ from .results import compare as comparing
 from .results.baseline import TOLERANCE, Baseline
 from .results.compare import LEAST, Comparison
 from .results.inventory import Inventory, parse_inventory
-from .results.store import content, load
-from .units import parse_age, parse_duration, parse_nics
+from .results.opening import open_run
 
 if TYPE_CHECKING:
-    from .features.history.events import MachineHistory
     from .hardware.topology import Machine
     from .judging.gates import GateSetName
     from .reports import Report
@@ -47,14 +44,11 @@ def opened(run: Run) -> Document:
     if isinstance(run, Document):
         return run
     if isinstance(run, str | Path):
-        try:
-            return load(run)
-        except NotARun as error:
-            return of_content(str(run), content(str(run)), None, error)
+        return open_run(run)
     raise UsageError(f"a run is a Document or the name of a file, not {type(run).__name__}")
 
 
-def _several(runs: Run | Iterable[Run]) -> list[Document]:
+def several(runs: Run | Iterable[Run]) -> list[Document]:
     """The Documents of one run or of several."""
     return list(map(opened, [runs] if isinstance(runs, Document | str | Path) else runs))
 
@@ -138,7 +132,7 @@ def compare(
     Raises:
         UsageError: If a file cannot be read, a side has no run, or no value is on both sides.
     """
-    return comparing.compare(_several(before), _several(after), least, ignore_busy=ignore_busy)
+    return comparing.compare(several(before), several(after), least, ignore_busy=ignore_busy)
 
 
 def baseline(runs: Run | Iterable[Run]) -> Baseline:
@@ -152,7 +146,7 @@ def baseline(runs: Run | Iterable[Run]) -> Baseline:
     """
     from .results.baseline import make
 
-    return make(_several(runs))
+    return make(several(runs))
 
 
 def render(run: Run | Judged, format: str | Report = "table", style: Style = _PLAIN) -> str:
@@ -251,117 +245,3 @@ def doctor(
     document = measured(machine=machine, following=adaptive, try_peers=True, **settings)
     found = adaptive.concluded
     return found.renewed(document) if found else Judged(document, Criteria(expected=wanted))
-
-
-def history(
-    runs: Run | Iterable[Run] = (),
-    *,
-    host: str | None = None,
-    since: str | float | None = None,
-    file: str | Path | None = None,
-) -> MachineHistory:
-    """What changed on a machine, and since when: ``wirespeed history``.
-
-    Args:
-        runs: Runs or their files, in place of the history.
-        host: Name of the host; None for this one, or the only one.
-        since: Only runs of this time, such as ``"30d"`` or a number of seconds.
-        file: A history; None for that of this user.
-
-    Returns:
-        The kinds of paths over the runs, and what changed.
-
-    Raises:
-        UsageError: If an argument is invalid, or there is no such machine or run.
-        StorageError: If the history cannot be used.
-    """
-    from contextlib import closing
-
-    from .features.history.events import judged
-    from .features.history.file import age_ago, default_file, identity_named
-    from .features.history.store import History
-
-    given = _several(runs)
-    if given and file is not None:
-        raise UsageError("give runs, or the file of a history, not both")
-    store = History(None) if given else History(Path(file) if file else default_file(), create=False)
-    with closing(store):
-        for document in given:
-            store.add(document)
-        age = parse_age(since) if isinstance(since, str) else since
-        return judged(store.past(identity_named(store.machines(), host), age_ago(age)))
-
-
-def qualify(
-    machine: str | None = None,
-    *,
-    over: str | None = None,
-    within: float | str | None = None,
-    seed: int = 0,
-    topology: str | Path | None = None,
-    nics: str = "",
-    pair: Sequence[str] = (),
-    timeout: float = 60.0,
-) -> Judged:
-    """Find the slow nodes, NICs, cables and switches of a cluster: ``wirespeed qualify``.
-
-    Call it in all processes of a job, as a launcher started them, or give simulated nodes.
-
-    Args:
-        machine: Simulated nodes, such as ``"simulated:dgx-a100-8x16"``; None for the nodes of this job.
-        over: ``"tcp"``, ``"nccl"`` or ``"mpi"``; None for NCCL if all nodes have GPUs, else TCP.
-        within: Maximum time, in s or such as ``"3min"``.
-        seed: Random seed of the choice of partners.
-        topology: File with the output of ``scontrol show topology``, or ``"measured"``; None to ask Slurm.
-        nics: What the NICs of a node carry, such as ``"8x400G"``.
-        pair: Two nodes of the job to measure only these.
-        timeout: Maximum time for all processes to join, and of one round, in s.
-
-    Returns:
-        The run with its verdict; in a job, that of rank 0 has the qualification.
-
-    Raises:
-        UsageError: If an argument is invalid, or there is only one node.
-        RunInterrupted: On Ctrl-C; it carries the Document.
-        WirespeedError: If the nodes cannot be measured any more.
-    """
-    import os
-
-    from .api import described
-    from .driver.jobs import join
-    from .features.qualify.cluster import Cluster
-    from .features.qualify.job import serve
-    from .features.qualify.qualified_run import SEVERAL, led, measured, simulated_nodes
-    from .features.qualify.slurm import topology as switches
-    from .run_errors import RunInterrupted
-
-    is_measured = topology == "measured"
-    if is_measured and over in ("nccl", "mpi"):
-        raise UsageError("topology='measured' requires over='tcp', whose latencies show switches")
-    limit = parse_duration(within) if isinstance(within, str) else within
-    given = parse_nics(nics).rate if nics else 0.0
-
-    def qualified(cluster: Cluster, target: Machine) -> Judged:
-        asked = {"seed": seed, "within": limit, "machine": machine}
-        document, ended = measured(cluster, target, asked, shows_switches=is_measured, given=given)
-        if isinstance(ended, KeyboardInterrupt):
-            raise RunInterrupted(document)
-        if ended is not None:
-            raise ended
-        return Judged(document)
-
-    blocks = {} if is_measured else switches(str(topology) if topology else None, os.environ)
-    if machine is not None:
-        return qualified(*simulated_nodes(machine, seed, pair))
-    world = join(1, (), timeout, partial=True)
-    if world is None:
-        raise UsageError(SEVERAL)
-    try:
-        if world.rank:
-            serve(world, timeout)
-            return Judged(described())
-        over = "tcp" if is_measured else over
-        found: Judged = led(world, blocks, over, timeout, pair, qualified)
-        return found
-    finally:
-        world.close()

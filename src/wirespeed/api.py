@@ -16,22 +16,20 @@ from msgspec.structs import replace as replace_fields
 from . import backends as _backends
 from .backends.base import Backend
 from .document import DEVICES, REQUESTED, Document
-from .driver.jobs import begun, blank, gather_facts, gather_machine, gather_observed, timestamp
+from .driver.jobs import begun, blank, gather_facts, gather_machine, gather_observed
 from .errors import MachineError, NotIdle, UsageError
-from .features.storage import testcases as storage
+from .features import offered
 from .files import refusal
 from .hardware.topology import Machine
 from .measurement import Unit
 from .model import Engine, Operation
 from .options import RunOptions, agreed, changed, includes, takes_options
-from .peer_access import ALL, SHORT, PeerAccess, PeerMechanism
 from .run_errors import SIGNALLED, RunInterrupted
 from .testcases.sweep import sweep
 from .testcases.table import Testcase, find, select
 
 if TYPE_CHECKING:
     from .driver.listener import Listener
-    from .features.blocks.block_map import BlockMap
     from .hardware.facts import Fact
     from .results.output import Output
     from .worlds.base import World
@@ -123,7 +121,8 @@ def run(
     for case in chosen:
         if case.written:
             case.plan(target, options)
-    peers = _try_peers(target, facts) if try_peers and world is None else None
+    tried = (attempt(target, facts) for attempt in offered("attempt")) if try_peers and world is None else ()
+    peers = next(filter(None, tried), None)
     if peers is not None and peers.unusable:
         kept = [gpu.index for gpu in local.gpus if gpu.name not in peers.unusable]
         target = local = local.only(kept)
@@ -183,12 +182,8 @@ def part_of(machine: Machine, options: RunOptions) -> Machine:
     """The part of a machine that a run uses."""
     if options.devices is not None:
         machine = machine.only(options.devices)
-    if options.storage is None and options.storage_size is not None:
-        raise UsageError("--storage-size needs the folder whose storage is measured: --storage DIR")
-    if options.storage is not None:
-        from .features.storage.folder import with_folder
-
-        machine = with_folder(machine, options.storage, options.storage_size)
+    for with_named in offered("with_named"):
+        machine = with_named(machine, options)
     return machine if options.host_memory is None else machine.with_host_memory(options.host_memory)
 
 
@@ -213,14 +208,16 @@ def _of_job(
         WorldError: If what must be the same in all processes is not.
     """
     from .backends.distributed.backend import DistributedBackend
-    from .features.pairs.backend import PairsBackend
     from .worlds.crew import agree_on
 
     agree_on(world, same)
     ranks = DistributedBackend(world, target, backends, options, LATE_RANK_GRACE_S)
     return [
         ranks,
-        PairsBackend(ranks.exchange, target, local, options, LATE_RANK_GRACE_S),
+        *(
+            backend(ranks.exchange, target, local, options, LATE_RANK_GRACE_S)
+            for backend in offered("of_job")
+        ),
         _backends.join(world, target, local, ranks.exchange),
     ]
 
@@ -233,55 +230,6 @@ def _saving(output: str | Path | Output | None, force: bool) -> list[Listener]:
     from .results.store import Saver
 
     return [Saver(Output.of(output), force)]
-
-
-def _try_peers(machine: Machine, facts: Iterable[Fact]) -> PeerAccess | None:
-    """The short form of the attempts of peer access; None if none is offered, or on several hosts."""
-    from .features.p2p.attempts import attempt_peers
-    from .hardware.facts import Facts
-
-    if machine.ranks or not any(gpu.peers for gpu in machine.gpus):
-        return None
-    return attempt_peers(machine, Facts(facts), SHORT)
-
-
-def blocks(
-    *directions: str,
-    sizes: str | Iterable[int] | None = None,
-    blocks: str | Iterable[int] | None = None,
-    machine: str | Machine | None = None,
-    **how: Any,
-) -> BlockMap:
-    """Find the fastest way to move scattered blocks, such as those of a KV cache.
-
-    Args:
-        *directions: ``host_to_device``, ``device_to_host``, ``device_to_device``, ``host``, ``both_ways``
-            (the first two at once); default: the first two, on a machine without GPUs ``host``.
-        sizes: Block sizes in bytes, or a text such as ``"1KiB:4MiB:x2"``.
-        blocks: Numbers of blocks, or a text such as ``"16:65536:x4"``.
-        machine: As for ``run``.
-        **how: Options of ``run``; the preset is quick.
-
-    Returns:
-        The best method for each block size and number, where it changes, and a model of each method.
-
-    Raises:
-        UsageError: If an argument is invalid, or a direction needs a GPU that is not there.
-
-    Examples:
-        >>> import wirespeed
-        >>> blocks = wirespeed.blocks(sizes="4KiB", blocks="4096", machine="simulated:hgx-h200-2")
-        >>> blocks.best(4096, 4000)
-        <Method.KERNEL: 'kernel'>
-    """
-    from .features.blocks.block_map import map_of
-    from .features.blocks.testcases import of_directions
-
-    target = machine_named(machine)
-    settings = {"tier": "quick", "sizes": sizes, "block_counts": blocks} | how
-    settings["prefixes"] = storage.also_asked(target, "storage" in how)
-    cases = of_directions(target, directions, computing=bool(how.get("while_computing")))
-    return map_of(run(cases, machine=target, **settings))
 
 
 def machine_named(machine: str | Machine | None, *, measured: bool = True) -> Machine:
@@ -327,64 +275,6 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
     host = platform.node() if root is None else target.host
     warnings, facts = tuple(target.unusual_nodes()), _backends.facts(target, tree)
     return blank(target, host=host, warnings=warnings, facts=facts)
-
-
-def p2p(
-    machine: str | Machine | None = None,
-    *,
-    mechanisms: Sequence[PeerMechanism] = ALL,
-    devices: Sequence[int] | None = None,
-    output: str | Path | Output | None = None,
-    force: bool = False,
-    seed: int | None = None,
-    command: str = "",
-) -> Document:
-    """Try peer access between all GPUs; a Document with ``peers`` and the facts of the machine.
-
-    Args:
-        machine: As for ``run``.
-        mechanisms: The mechanisms to try.
-        devices: Indices of the GPUs to use; None for all.
-        output: File to which the Document is saved.
-        force: Whether ``output`` may replace a file that exists.
-        seed: Seed of the patterns; None for a new one.
-        command: Command line, for the Document.
-
-    Raises:
-        UsageError: If an argument is invalid.
-        StorageError: If the Document cannot be written.
-
-    Examples:
-        >>> import wirespeed
-        >>> document = wirespeed.p2p("simulated:rtx4090-2+dropped@gpu0->gpu1")
-        >>> document.peers.verdicts["gpu0", "gpu1"].value
-        'hangs'
-    """
-    from .features.p2p.attempts import as_testcase, attempt_peers
-    from .hardware.facts import Facts
-    from .results.output import Output
-
-    saved = None if output is None else Output.of(output)
-    if saved is not None:
-        saved.check(force)
-    began = time.monotonic()
-    target = machine_named(machine, measured=False)
-    document = described(target if devices is None else target.only(devices))
-    peers = attempt_peers(document.machine, Facts(document.facts), mechanisms, seed=seed)
-    document = replace_fields(
-        document,
-        peers=peers,
-        testcases=(as_testcase(peers),),
-        seconds=peers.seconds if target.simulated else time.monotonic() - began,
-        command=command,
-        ended=timestamp(),
-        options={} if devices is None else {DEVICES: list(map(str, devices))},
-    )
-    if saved is not None:
-        from .results.store import encode
-
-        saved.write(encode(document))
-    return document
 
 
 def record(folder: str | Path) -> int:
@@ -436,18 +326,15 @@ def choose(
     wanted, prefixes = _several(testcases), _several(prefixes)
     if not wanted and not prefixes:
         return tuple(
-            case for case in select() if includes(options.tier, case.tier) or _is_named(case, options)
+            case
+            for case in select()
+            if includes(options.tier, case.tier) or any(asked(case, options) for asked in offered("asked"))
         )
     chosen: list[Testcase] = []
     for case in wanted:
         chosen += [case] if isinstance(case, Testcase) else select([case])
     chosen += select(prefixes=prefixes) if prefixes else ()
     return tuple(dict.fromkeys(chosen))
-
-
-def _is_named(case: Testcase, options: RunOptions) -> bool:
-    """Whether the options name the folder that a testcase of storage measures."""
-    return options.storage is not None and case in storage.TESTCASES
 
 
 def _several(items: Iterable[T]) -> tuple[T, ...]:

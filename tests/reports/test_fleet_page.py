@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -14,16 +16,27 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.features.fleet.page import fleet_page, read_nodes
+from wirespeed.features.fleet.page import fleet_page
 from wirespeed.judging.criteria import Criteria
+from wirespeed.judging.judged import Judged
+from wirespeed.judging.run_summary import RunSummary, run_summary
 from wirespeed.reports.html.page import page
 from wirespeed.reports.html.templates import capital
 from wirespeed.results import read_many as many_files
+from wirespeed.results.read_many import ReadRuns
 from wirespeed.results.store import save
 
 from .test_hostile import STRINGS, spoiled
 
 CASES = ["host_to_device_memcpy_ce", "device_to_device_memcpy_read_ce"]
+
+
+def node(file: str, document: Document, by: Criteria) -> RunSummary:
+    return run_summary(Judged(document, by, file))
+
+
+def read_nodes(files: Sequence[str], by: Criteria) -> ReadRuns[RunSummary]:
+    return many_files.read_many(files, partial(node, by=by))
 
 
 def named(document: Document, host: str, driver: str = "580.1") -> Document:

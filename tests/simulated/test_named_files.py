@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import wirespeed
-from wirespeed.cli.common import open_run
 from wirespeed.cli.main import main
 from wirespeed.errors import ExitCode, NotARun, UsageError
+from wirespeed.results.opening import open_run
 
 LOG = Path(__file__).parents[1] / "data" / "published" / "nvbandwidth-a100-readme.txt"
 #: Commands that read runs, before and after the names.

@@ -1,7 +1,4 @@
-"""``wirespeed check``: judge whether a machine is as fast as it should be.
-
-``wirespeed check`` of many saved runs: all are judged, whatever is wrong with some of the files.
-"""
+"""``wirespeed check``: judge whether a machine is as fast as it should be, measured or from saved runs."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..features import offered
 from ..judging.criteria import Criteria
 from ..judging.gates import GateSet, load, unsuitable
 from ..judging.judged import Judged
@@ -18,7 +16,6 @@ from ..options import JOB, MEASURING
 from ..screens import check_format, check_formats
 from ..units import parse_age, parse_duration, parse_nics
 from . import common
-from .compare import remember, with_past
 from .consumers import Answer, refuse_mixed
 from .parser import Parser
 
@@ -52,7 +49,10 @@ def main(name: str, argv: Sequence[str]) -> int:
     by = replace(common.criteria(options), gates=gates)
 
     def judging(document: Document, file: str) -> Judged:
-        return Judged(document, with_past(by, document, options) if options.since else by, file)
+        judged_by = by
+        for with_past in offered("past") if options.since else ():
+            judged_by = with_past(judged_by, document, options)
+        return Judged(document, judged_by, file)
 
     def show(judged: Judged) -> None:
         if not options.quiet:
@@ -79,7 +79,8 @@ def main(name: str, argv: Sequence[str]) -> int:
     def shown(judged: Judged) -> None:
         show(judged)
         common.tell_saved(output)
-        remember(judged, options)
+        for remember in offered("remember"):
+            remember(judged, options)
 
     with common.texts_aside(output):
         return common.lead(
@@ -280,18 +281,10 @@ def _compared(found: Sequence[_Done]) -> list[_Done]:
     Raises:
         UsageError: If no model has enough runs.
     """
-    from ..features.fleet.analysis import MIN_PEERS, analyse
-
-    fleet = analyse(done.run.node for done in found)
-    most = max((len(nodes) for nodes in fleet.models.values()), default=0)
-    if most < MIN_PEERS:
-        raise UsageError(f"--fleet requires {MIN_PEERS} runs of one model; these have at most {most}")
-    behind: dict[str, list[str]] = {}
-    for (i, title, quantity), change in fleet.outliers.items():
-        if change < 0:
-            of = f"the {quantity} value of {title}" if quantity != "typical" else title
-            text = f"{of} is {-change:.0%} below the median of this fleet's nodes of its model"
-            behind.setdefault(fleet.nodes[i].file, []).append(text)
+    nodes, behind = [done.run.node for done in found], dict[str, list[str]]()
+    for compared in offered("compared"):
+        for file, texts in compared(nodes).items():
+            behind.setdefault(file, []).extend(texts)
     return [_behind(done, behind.get(done.run.node.file, [])) for done in found]
 
 

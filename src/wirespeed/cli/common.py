@@ -19,7 +19,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ExitCode, NotARun, StorageError, UsageError, WirespeedError
+from ..errors import ExitCode, StorageError, UsageError, WirespeedError
 from ..run_errors import SIGNALLED, RunInterrupted, Undisturbed
 from ..terminal import colored, columns, error_line, visible
 from ..units import format_time, many
@@ -98,25 +98,20 @@ def saving(options: argparse.Namespace) -> Output | None:
 def named_files(names: Sequence[str]) -> list[str]:
     """The files that a user names, with those of folders; print what of the folders is left out.
 
-    ``importers.open_run`` opens each: a saved run, or the log of another tool.
+    ``open_run`` opens each: a saved run, or the log of another tool.
     """
+    from ..results.opening import is_log
     from ..results.store import files_in, left_out
     from .parser import meant_by
 
     for name in names:
         if not Path(name).exists() and (hint := meant_by([name])):
             raise UsageError(f"cannot read {name}: there is no such file{hint}")
-    known = cache(_is_log)
+    known = cache(is_log)
     files = files_in(names, known)
     for text in left_out(names, known):
         print(visible(f"wirespeed: {text}"), file=sys.stderr)
     return files
-
-
-def _is_log(path: Path) -> bool:
-    from ..features.imports import is_log
-
-    return is_log(path)
 
 
 def return_files(options: argparse.Namespace, files: list[str]) -> None:
@@ -125,35 +120,6 @@ def return_files(options: argparse.Namespace, files: list[str]) -> None:
         taken = [word for word in words if Path(word).exists()]
         files += taken
         words[:] = [word for word in words if word not in taken]
-
-
-def named(file: str, document: Document) -> tuple[str, Document]:
-    """What is kept of a run by those who need it with its file."""
-    return file, document
-
-
-def open_run(file: str, machine: str | None = None) -> Document:
-    """Open what a user names: a saved run, or the log of another tool; ``-`` is standard input.
-
-    Args:
-        file: The file.
-        machine: The machine of a log, as for ``load_log``.
-
-    Raises:
-        UsageError: If the file cannot be read, or is neither; if a machine is given for a saved run.
-    """
-    from ..results.store import content, decode
-
-    data = content(file)
-    try:
-        document = decode(data, file)
-    except NotARun as error:
-        from ..features.imports import of_content
-
-        return of_content(file, data, machine, error)
-    if machine is not None:
-        raise UsageError(f"--machine is for logs of other tools: {file} is a saved run with its machine")
-    return document
 
 
 def loading(options: argparse.Namespace) -> Callable[[str], Document]:
@@ -166,6 +132,7 @@ def loading(options: argparse.Namespace) -> Callable[[str], Document]:
 def _opened(file: str, machine: str | None, host_memory: float | None, nics: Nics | None) -> Document:
     from ..judging.replanned import with_host_memory
     from ..results.imported_limits import with_nics
+    from ..results.opening import open_run
 
     document = open_run(file, machine)
     document = document if host_memory is None else with_host_memory(document, host_memory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import platform
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from glob import escape, glob
 from pathlib import Path
@@ -49,6 +49,18 @@ def typed(parse: Callable[[str], T]) -> Callable[[str], T]:
             raise argparse.ArgumentTypeError(str(error)) from error
 
     return convert
+
+
+def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
+    """The parser of a comma-separated list of these words."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
+        if unknown := [part for part in parts if part not in allowed]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(allowed)}")
+        return parts
+
+    return parse
 
 
 def history_file(text: str) -> Path | Literal[False]:

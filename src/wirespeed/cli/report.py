@@ -1,12 +1,8 @@
-"""``wirespeed report``, ``show`` and ``import``: saved runs in any format.
-
-``import`` makes saved runs of the logs of other tools.
-"""
+"""``wirespeed report``: saved runs as one file, or many as a page with one row per node."""
 
 from __future__ import annotations
 
 import sys
-import textwrap
 import webbrowser
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -18,16 +14,13 @@ from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
 from ..judging.criteria import Criteria
 from ..judging.judged import Judged
 from ..reports import FORMATS, Style, find, format_of_suffix, render
-from ..terminal import meant, one_line, visible
-from ..units import many, parse_nics
+from ..results.opening import named, open_run
+from ..terminal import one_line, visible
 from . import common
-from .option_groups import machine_names, testcase_names
 from .parser import Parser
 
 if TYPE_CHECKING:
-    import argparse
-
-    from ..document import Document, TestcaseResult
+    from ..document import Document
     from ..reports.checked_runs import CheckedRun
     from ..results.output import Output
     from ..results.read_many import Unreadable
@@ -114,9 +107,9 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style
     from ..results.read_many import read_many
 
     if len(files) == 1:
-        runs, unreadable = [(files[0], common.open_run(files[0]))], []
+        runs, unreadable = [(files[0], open_run(files[0]))], []
     else:
-        read = read_many(files, common.named, common.open_run)
+        read = read_many(files, named, open_run)
         runs, unreadable = read.found, read.unreadable
     with _progress(f"writing {output.path}"):
         if form == "html":
@@ -162,14 +155,21 @@ def _page(runs: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list
 
 def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
-    from ..features.fleet.page import fleet_page, read_nodes
+    from ..results.read_many import read_many
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
-        read = read_nodes(files, by, common.open_run)
+        read = read_many(files, partial(_checked, by=by), open_run)
     with _progress(f"writing {output.path}"):
-        text = fleet_page(read.found, [*map(str, read.unreadable)]) if read.found else ""
+        text = find("html").joined(read.found, read.unreadable, Style()) if read.found else ""
     return _saved(text, len(files), read.unreadable, output)
+
+
+def _checked(file: str, document: Document, by: Criteria) -> CheckedRun:
+    """What the page of many runs needs of a run."""
+    from ..reports.checked_runs import CheckedRun
+
+    return CheckedRun.of(Judged(document, by, file), None)
 
 
 def _beside(file: str, kind: str, form: str) -> Path:
@@ -188,148 +188,3 @@ def _progress(text: str) -> AbstractContextManager[object]:
     from rich.text import Text
 
     return Console(stderr=True).status(Text(one_line(text)))
-
-
-def main_of_show(name: str, argv: Sequence[str]) -> int:
-    from ..results.read_many import Unreadable, no_collections, read_many
-
-    arguments = parser_of_show(name)
-    options = arguments.parse_args(argv)
-    common.return_files(options, options.files)
-    if options.format != "prometheus":
-        arguments.refuse_unused(options, "without --format prometheus", "all_cells")
-    if not options.files:
-        raise UsageError("a file is required: a saved run, a log of another tool, or a folder of them")
-    common.check_format(options.format)
-    options.files = common.named_files(options.files)
-    if len(options.files) == 1:
-        with no_collections():
-            document = _chosen(common.open_run(options.files[0]), options)
-            common.print_report(Judged(document, common.criteria(options)), options)
-        return ExitCode.PASS
-    form = find(options.format)
-    if form.form == "text" and form.checked:  # a page and a file of metrics have all runs
-        read = read_many(options.files, partial(_part, options=options), common.open_run)
-        code = common.tell_unreadable(read.unreadable)
-        print(form.joined(read.found, read.unreadable, common.style(options)), end="", flush=True)
-        return code
-    unreadable, begun = list[Unreadable](), False
-    for file in options.files:
-        shown = read_many([file], partial(_shown, options=options), common.open_run)
-        unreadable += shown.unreadable
-        if shown.found and form.form == "terminal":
-            print(f"{chr(10) if begun else ''}{one_line(file)}:")
-        begun = begun or bool(shown.found)
-        print("".join(shown.found), end="", flush=True)
-    return common.tell_unreadable(unreadable)
-
-
-def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
-
-    judged = Judged(_chosen(document, options), common.criteria(options))
-    return render(judged, options.format, common.style(options))
-
-
-def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
-    """What a run adds to the report of several."""
-    from ..reports.checked_runs import CheckedRun
-
-    judged = Judged(_chosen(document, options), common.criteria(options), file)
-    return CheckedRun.of(judged, find(options.format).part(judged, common.style(options)))
-
-
-def parser_of_show(name: str) -> Parser:
-    arguments = Parser(name, "Print saved runs, or logs of other tools, in any format.")
-    arguments.add("files FILE*", "saved runs, logs of other tools, and folders of them (- is standard input)")
-    for spelled, does in (
-        ("-t --testcase NAME+", "only these testcases"),
-        ("-p --prefix PREFIX+", "only testcases whose names start with PREFIX"),
-    ):
-        arguments.add(spelled, does, completer=testcase_names)
-    arguments.add_report()
-    arguments.add_argument_group("judgement").add_judging()
-    arguments.add_simulated(needed=False)
-    return arguments
-
-
-def _chosen(document: Document, options: argparse.Namespace) -> Document:
-    """A Document with the requested testcases.
-
-    Raises:
-        UsageError: If the Document lacks one of them.
-    """
-    from msgspec import structs
-
-    if not options.testcase and not options.prefix:
-        return document
-    results = document.testcases
-    lacking = [word for word in options.testcase if not any(map(partial(_is_called, word), results))]
-    lacking += [word for word in options.prefix if not any(each.name.startswith(word) for each in results)]
-    if lacking:
-        known = [result.name for result in results]
-        names = ", ".join(f"{word!r}{meant(word, known)}" for word in lacking)
-        raise UsageError(f"the run has no testcase {names}; it has {many(len(results), 'testcase')}")
-    return structs.replace(
-        document,
-        testcases=tuple(
-            result for result in results
-            if any(_is_called(word, result) for word in options.testcase)
-            or (options.prefix and result.name.startswith(tuple(options.prefix)))
-        ),
-    )  # fmt: skip
-
-
-def _is_called(word: str, result: TestcaseResult) -> bool:
-    return word in (result.name, str(result.index))
-
-
-def main_of_import(name: str, argv: Sequence[str]) -> int:
-    from ..features.imports import load_log
-    from ..results.store import encode
-
-    options = parser_of_import(name).parse_args(argv)
-    common.check_format(options.format)
-    output: Output | None = options.output
-    if output:
-        output.check(options.force)
-    document = load_log(options.files, options.machine, options.nics)
-    if output:
-        output.write(encode(document))
-    judged = Judged(document)
-    with common.texts_aside(output):
-        common.print_report(judged, options)
-    return common.measured_code(judged)
-
-
-def parser_of_import(name: str) -> Parser:
-    from ..features.imports import UNDERSTOOD
-
-    names = ", ".join(UNDERSTOOD)
-    understood = textwrap.fill(f"Understood: {names}.", 98, break_on_hyphens=False)
-    arguments = Parser(
-        name,
-        "Convert logs of other tools to a saved run, for check, doctor, compare, report and baseline.\n"
-        "check, doctor, compare, show and report also read logs directly.\n"
-        f"{understood}\n"
-        "Exit codes: 0 values were imported, 1 the logs say that the run failed, or a value fails,\n"
-        "2 invalid usage, 4 the logs have no values.",
-    )
-    arguments.add("files LOG+", "files of one machine; - is standard input")
-    arguments.add(
-        "--machine NAME-N|FILE|simulated:NAME",
-        "machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
-        "(default: derived from the names and the number of GPUs in the logs)", completer=machine_names,
-    )  # fmt: skip
-    arguments.add(
-        "--nics NUMBERxRATE", "NICs of each host, such as 8x400G, for collectives, RDMA and messages "
-        "between hosts (default: as the log says)", _nics,
-    )  # fmt: skip
-    arguments.add_output("save the run")
-    arguments.add_report()
-    return arguments
-
-
-def _nics(text: str) -> str:
-    """The number and rate of NICs if they are valid."""
-    parse_nics(text)
-    return text

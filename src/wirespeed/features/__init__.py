@@ -47,7 +47,8 @@ class Programs(NamedTuple):
 
 @dataclass(frozen=True)
 class Feature:
-    """What a feature adds to the core; names are ``"module"`` or ``"module:attribute"`` in its package.
+    """What a feature adds to the core; names are ``"module"`` or ``"module:attribute"`` in its package, or
+    ``":attribute"`` of the package itself.
 
     Attributes:
         name: Its name, that of its folder for those of this package.
@@ -70,6 +71,17 @@ class Feature:
             about wrong data, None if it knows nothing of it.
         joined: Format -> its ``joined(runs, unreadable, style)``, the report of several checked runs, if the
             format has none.
+        remember: ``remember(judged, options)``, called with a run that `run` or `check` measured and showed.
+        past: ``with_past(criteria, document, options)``, the criteria with what they are since ``--since``.
+        compared: ``behind(nodes)``, by file what `check --fleet` finds slow in some of the checked runs.
+        is_log: ``is_log(path)``, whether a file in a folder is one that it reads.
+        of_log: ``of_content(file, data, machine, error)``, the Document of a file that is no saved run; it
+            raises `NotARun` if it does not read such files.
+        with_named: ``with_named(machine, options)``, the Machine with what only the options name.
+        asked: ``is_named(case, options)``, whether the options ask for a testcase, whatever the tier.
+        attempt: ``tried(machine, facts)``, attempts of peer access before a run; None if there are none.
+        of_job: The class of a backend of jobs; its arguments are the exchange, the Machine of all ranks,
+            that of this process, the options, and the time that a late rank may take.
         package: The package relative to which names are.
     """
 
@@ -84,12 +96,21 @@ class Feature:
     results: str = ""
     judging: str = ""
     joined: dict[str, str] = field(default_factory=dict)
+    remember: str = ""
+    past: str = ""
+    compared: str = ""
+    is_log: str = ""
+    of_log: str = ""
+    with_named: str = ""
+    asked: str = ""
+    attempt: str = ""
+    of_job: str = ""
     package: str = ""
 
     def path(self, name: str = "") -> str:
         """The full name of a module, or of ``"module:attribute"``."""
         package = self.package or f"{__name__}.{self.name}"
-        return f"{package}.{name}" if name else package
+        return f"{package}{'' if name.startswith(':') else '.'}{name}" if name else package
 
     def named(self, name: str) -> Any:
         """What has this name; it is imported."""
@@ -108,10 +129,12 @@ FEATURES = (
             "gpudirect_p2p_overalloc": ("command:overalloc", ""),  # the reproducer's name of overalloc
         },
         testcases=("messages:TESTCASES", "sharing:SHARING"),
+        of_job="backend:PairsBackend",
         formats=(Named("overalloc", "overalloc_text", short=True),),
     ),
     Feature(
         "blocks",
+        commands={"blocks": ("command", "find the fastest way to move scattered blocks (a KV cache)")},
         testcases=("testcases:TESTCASES",),
         judging="judging",
         formats=(
@@ -121,11 +144,34 @@ FEATURES = (
         page_part="page:part",
         results="results",
     ),
-    Feature("storage", testcases=("testcases:TESTCASES",), backend=True),
-    Feature("p2p", page_part="page:part", judging="judging"),
-    Feature("history", results="results"),
-    Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}),
-    Feature("imports"),
+    Feature(
+        "storage",
+        testcases=("testcases:TESTCASES",),
+        backend=True,
+        with_named=":with_named",
+        asked="testcases:is_named",
+    ),
+    Feature(
+        "p2p",
+        commands={"p2p": ("command", "try whether peer access between GPUs really works")},
+        page_part="page:part",
+        judging="judging",
+        attempt="attempts:tried",
+    ),
+    Feature(
+        "history",
+        commands={"history": ("command", "show what changed on this machine, and since when")},
+        results="results",
+        remember="remembered:remember",
+        past="remembered:with_past",
+    ),
+    Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}, compared="analysis:behind"),
+    Feature(
+        "imports",
+        commands={"import": ("command", "convert logs of nvbandwidth, nccl-tests, ... to a saved run")},
+        is_log=":is_log",
+        of_log=":of_content",
+    ),
     Feature(
         "transfers",
         commands={

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 
+from ...errors import UsageError
 from ...judging.run_summary import RunSummary, SummaryFigure, labels
 from ...statistics import centre, grouped, median
 
@@ -225,3 +226,22 @@ def _groups(
     of_slow, of_fast = (median(sorted(values[i] for i in side)) for side in (slow, fast))
     found = separating(*([nodes[i].attributes for i in side] for side in (slow, fast)))
     return TwoGroups(title, quantity, model, slow, fast, of_slow, of_fast, found)
+
+
+def behind(nodes: Sequence[RunSummary]) -> dict[str, list[str]]:
+    """What is slow compared with the others of its model, by the file of the run.
+
+    Raises:
+        UsageError: If no model has enough runs.
+    """
+    fleet = analyse(nodes)
+    most = max((len(nodes) for nodes in fleet.models.values()), default=0)
+    if most < MIN_PEERS:
+        raise UsageError(f"--fleet requires {MIN_PEERS} runs of one model; these have at most {most}")
+    slow: dict[str, list[str]] = {}
+    for (i, title, quantity), change in fleet.outliers.items():
+        if change < 0:
+            of = f"the {quantity} value of {title}" if quantity != "typical" else title
+            text = f"{of} is {-change:.0%} below the median of this fleet's nodes of its model"
+            slow.setdefault(fleet.nodes[i].file, []).append(text)
+    return slow

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...document import Document
-from ...judging.criteria import Criteria
-from ...judging.judged import Judged
-from ...judging.run_summary import WORDS, RunSummary, run_summary
+from ...judging.run_summary import WORDS, RunSummary
 from ...reports.checked_runs import CheckedRun, unique_names
 from ...reports.html.charts import Element, add, drawing, fitted, markup
 from ...reports.html.comparison import letter
@@ -20,9 +17,8 @@ from ...reports.html.templates import rendered, source
 from ...reports.looks import VERDICTS, shown
 from ...reports.style import Style
 from ...reports.values import GLANCE, number
-from ...results.read_many import ReadRuns, Unreadable, read_many
+from ...results.read_many import Unreadable
 from ...results.settings import NVLINKS
-from ...results.store import load
 from ...statistics import grouped, median
 from ...units import GB, many
 from ...version import __version__
@@ -57,26 +53,6 @@ _MOST_FINDINGS, _FEW_HOSTS, _MOST_SEPARATED = 4, 8, 2
 #: Minimum length of an axis as a fraction of its values: smaller differences are noise.
 _AXIS_FRACTION = 0.1
 _STRIPS = {"typical": "median of each node", "lowest": "lowest value of each node"}
-
-
-def read_nodes(
-    files: Sequence[str], by: Criteria, load: Callable[[str], Document] = load
-) -> ReadRuns[RunSummary]:
-    """A summary of each run.
-
-    Args:
-        files: Saved runs, or logs of other tools.
-        by: What values are judged by.
-        load: Reads a file.
-
-    Raises:
-        OutOfMemory: If a process that read Documents was killed.
-    """
-    return read_many(files, partial(_node, by=by), load)
-
-
-def _node(file: str, document: Document, by: Criteria) -> RunSummary:
-    return run_summary(Judged(document, by, file))
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import permutations
 
 from msgspec.structs import replace
 
 from ...document import Status, TestcaseResult
 from ...errors import MachineError, UsageError
-from ...hardware.facts import OK, Facts, Known
+from ...hardware.facts import OK, Fact, Facts, Known
 from ...hardware.network import Network
 from ...hardware.topology import LinkKind, Machine
 from ...measurement import Axis, Unit
@@ -78,6 +78,13 @@ def attempt_peers(
     )
     short = set(mechanisms) <= set(SHORT)
     return with_slow(replace(access, attempts=tuple(ordered), short=short), *_joined(machine))
+
+
+def tried(machine: Machine, facts: Iterable[Fact]) -> PeerAccess | None:
+    """The short form of the attempts of peer access; None if none is offered, or on several hosts."""
+    if machine.ranks or not any(gpu.peers for gpu in machine.gpus):
+        return None
+    return attempt_peers(machine, Facts(facts), SHORT)
 
 
 def not_offered(machine: Machine, facts: Facts) -> list[Attempt]:

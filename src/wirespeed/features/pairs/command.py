@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...cli.common import check_format, lead, measured, measured_code, print_report, style, texts_aside
+from ...cli.option_groups import among
 from ...cli.parser import Parser
 from ...driver.jobs import join
 from ...driver.listener import Filled, Listener
@@ -58,18 +59,6 @@ def countable(*sizes: int) -> None:
         raise UsageError(
             f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
         )
-
-
-def among(allowed: Sequence[str]) -> Callable[[str], tuple[str, ...]]:
-    """The parser of a comma-separated list of these words."""
-
-    def parse(text: str) -> tuple[str, ...]:
-        parts = tuple(dict.fromkeys(part.strip() for part in text.split(",")))
-        if unknown := [part for part in parts if part not in allowed]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is not one of {', '.join(allowed)}")
-        return parts
-
-    return parse
 
 
 def add_running(to: Parser) -> None:

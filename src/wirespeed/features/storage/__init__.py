@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ...errors import UsageError
 from ...hardware.devices import STORAGE
 
 if TYPE_CHECKING:
     from ...backends.base import Backend
     from ...hardware.topology import Machine
+    from ...options import RunOptions
 
 
 def connect(machine: Machine) -> Backend | None:
@@ -20,3 +22,19 @@ def connect(machine: Machine) -> Backend | None:
     from .backend import StorageBackend
 
     return StorageBackend(machine)
+
+
+def with_named(machine: Machine, options: RunOptions) -> Machine:
+    """A Machine with the storage of the folder that the options name, if they name one.
+
+    Raises:
+        UsageError: If they have a size, but no folder.
+        MachineError: If the folder cannot be measured.
+    """
+    if options.storage is not None:
+        from .folder import with_folder
+
+        return with_folder(machine, options.storage, options.storage_size)
+    if options.storage_size is not None:
+        raise UsageError("--storage-size needs the folder whose storage is measured: --storage DIR")
+    return machine

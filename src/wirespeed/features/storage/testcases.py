@@ -14,6 +14,7 @@ from ...hardware.devices import STORAGE, Storage
 from ...hardware.topology import Machine
 from ...measurement import Axis, Measurement, Place, Unit
 from ...model import Access, Engine, Executor, FileCalls, Memory, MemoryKind, Transfer
+from ...options import RunOptions
 from ...testcases.base import Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell
 from ...testcases.patterns import NO_CPU, NO_GPU
 from ...units import KIB, MIB, format_size
@@ -174,3 +175,8 @@ TESTCASES = (
     *_rows_of_gpus("to_device", "a file in the folder of --storage{by} to each GPU", "to GPU", True),
     *_rows_of_gpus("from_device", "each GPU{by} to a file in the folder of --storage", "from GPU", False),
 )
+
+
+def is_named(case: Testcase, options: RunOptions) -> bool:
+    """Whether the options name the folder that a testcase of storage measures."""
+    return options.storage is not None and case in TESTCASES

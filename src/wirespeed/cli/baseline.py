@@ -1,0 +1,42 @@
+"""``wirespeed baseline make``: values of good machines, for check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ..errors import ExitCode
+from ..results.opening import open_run
+from ..terminal import one_line
+from ..units import many
+from .common import named_files, texts_aside
+from .parser import Parser
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    options = parser(name).parse_args(argv)
+    from ..results import baseline
+    from ..results.output import BASELINE, Output, check_replaceable
+
+    check_replaceable(options.output, BASELINE, options.force)
+    files = named_files(options.runs)
+    combined = baseline.make([open_run(path) for path in files], files)
+    output = Output(options.output, replace=True)
+    output.write(baseline.encode(combined))
+    with texts_aside(output):
+        for model, entries in combined.models.items():
+            mark = "SIMULATED: " if combined.simulated else ""
+            runs = max((entry.runs for entry in entries), default=0)
+            print(f"{mark}{one_line(model)}: {many(len(entries), 'value')} of {many(runs, 'run')}")
+    return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name, "Create a baseline for `wirespeed check --baseline` from saved runs of good machines."
+    )
+    arguments.add("action", "make: create a baseline", choices=("make",))
+    arguments.add("runs FILE+", "saved runs of good machines, and folders of them")
+    arguments.add("-o --output FILE", "file of the baseline", Path, required=True)
+    arguments.add_force("is not a baseline")
+    return arguments

@@ -1,0 +1,74 @@
+"""``wirespeed p2p``: what may explain broken peer access, with the remedy."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ...cli import common
+from ...cli.consumers import Answer, refuse_mixed
+from ...cli.parser import Parser
+from ...errors import EXIT_CODES, UsageError
+from ...judging.verdict import Verdict
+from .api import p2p
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    options = parser(name).parse_args(argv)
+    if options.env and options.json:
+        raise UsageError("--env and --json are two formats: choose one of them")
+    from ...peer_access import ALL, SHORT, PeerMechanism
+    from . import screen
+    from .causes import find_peers
+
+    refuse_mixed(options.consumer, options.output)
+    if options.source:
+        from ...results.store import load
+
+        if options.machine or options.output or options.short or options.nccl or options.devices:
+            raise UsageError(f"a saved run is shown as it is: give only {options.source}")
+        document = load(options.source)
+    else:
+        mechanisms: tuple[PeerMechanism, ...] = SHORT if options.short else ALL
+        mechanisms += (PeerMechanism.NCCL,) if options.nccl else ()
+        document = p2p(
+            options.machine, mechanisms=mechanisms, devices=options.devices, output=options.output,
+            force=options.force, seed=options.seed,
+        )  # fmt: skip
+    findings = find_peers(document)
+    if findings is None:
+        raise UsageError(f"{options.source} has no attempts of peer access: run wirespeed p2p")
+    if options.env:
+        sys.stdout.write("".join(f"{line}\n" for line in findings.exports))
+    elif options.json:
+        sys.stdout.write(screen.to_json(document, findings))
+    elif not (options.quiet or options.consumer):
+        print(screen.render(document, findings, common.style(options)), end="", flush=True)
+        common.tell_saved(options.output)
+    verdict = findings.verdict
+    code = common.code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
+    return Answer(code, findings.sentence, document.hostname) if options.consumer else code
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        "Try peer access between all GPUs in processes that can be killed, verify every write, and show\n"
+        "which pairs work, what breaks the others, with which settings programs compute right now, and the\n"
+        "repair. A pair that hangs takes 2 s.",
+        EXIT_CODES,
+    )
+    arguments.add("source RUN.json", "show a saved run", nargs="?")
+    arguments.add_machine()
+    arguments.add_options(names=("devices",))
+    arguments.add("--short", "leave out copies, which check measures itself", by_project=True)
+    arguments.add("--nccl", "also let NCCL send between each two GPUs, which takes seconds")
+    arguments.add("--seed N", "seed of the patterns (default: a new one)", int, by_project=True)
+    out = arguments.add_argument_group("output")
+    out.add("--env", "print only the variables to export, for scripts")
+    out.add("--json", "print the answer for programs", by_project=True)
+    out.add_consumer()
+    out.add_output()
+    out.add("-q --quiet", "print no report")
+    out.add_verbose()
+    return arguments
