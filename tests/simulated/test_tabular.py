@@ -24,7 +24,7 @@ from wirespeed.errors import ExitCode, MissingPackage, UsageError
 from wirespeed.features.history.store import add
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Axis
-from wirespeed.reports.html.measurements import _text
+from wirespeed.reports.html.notebook import _text
 from wirespeed.reports.records import TIMES
 from wirespeed.results.cells import Key
 from wirespeed.tables import Cell
