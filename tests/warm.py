@@ -1,8 +1,8 @@
 """A warm parent of processes that tests start: it has imported wirespeed, and forks instead of ``python -m``.
 
-Most of what starting a rank costs is loading modules and compiled kernels, which a fork inherits. Two tests
-of each file keep the true start, as do all processes that mpirun or wirespeed itself starts. The parent has
-one thread, and ends with the process of tests that started it.
+Most of what starting a rank costs is loading modules, which a fork inherits. Two tests or more of each file
+keep the true start, as do all processes that mpirun or wirespeed itself starts. The parent has one thread,
+and ends with the process of tests that started it.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Warm:
 
 
 def _import_all() -> None:
-    """Import all that commands may need, and load what is compiled."""
+    """Import all that commands may need."""
     import wirespeed
 
     for module in walk_packages(wirespeed.__path__, "wirespeed."):
