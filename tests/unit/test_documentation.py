@@ -221,7 +221,7 @@ def test_an_installation_without_pages_gives_the_same_answers(
     for page in (ROOT / "docs").glob("*.md"):
         if page.name != lost and lost != "all":
             (pages / page.name).write_text(page.read_text())
-    monkeypatch.setattr("wirespeed.reports.style._PAGES", pages)
+    monkeypatch.setattr("wirespeed.reports.topics._PAGES", pages)
     machine = ["--machine", "simulated:dgx-a100-8+nvlinks=6@gpu3", "--allow-simulated"]
     run = tmp_path / "run.json"
     assert main(["check", "-t", "4", *machine, "-o", str(run)]) == 1
