@@ -11,6 +11,8 @@ EXTRA  := $(if $(wildcard $(NVIDIA)),$(if $(shell test $(MAJOR) -lt 580 && echo 
 # Tests compile kernels without a driver too: with CUDA 13 in the one environment, with CUDA 12 in the other.
 CUDA   := $(or $(EXTRA),cuda)
 VENV12 := $(VENV)/cuda12
+# An editable install compiles the C sources.
+NATIVE := hatch_build.py $(wildcard src/wirespeed/native/*.[ch]) src/wirespeed/native/compile.py
 # Counting the lines that run costs a third more, so that it has its own command, which also runs long tests.
 COVERED := tests processes
 PYTEST  = $(BIN)/python $(if $(COUNTED),-m slipcover --json --out .coverage.$@.json) -m pytest $(if $(COUNTED),--long) \
@@ -53,15 +55,15 @@ $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "wirespeed needs Python 3.11 or later; set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/run-$(EXTRA).stamp: pyproject.toml $(wildcard constraints*.txt) | $(VENV)/bin/python
+$(VENV)/run-$(EXTRA).stamp: pyproject.toml $(wildcard constraints*.txt) $(NATIVE) | $(VENV)/bin/python
 	$(BIN)/python $(PIP) -c constraints-$(CUDA).txt -e '.$(if $(EXTRA),[$(EXTRA)])'
 	touch $@
 
-$(VENV)/dev-$(CUDA).stamp: pyproject.toml $(wildcard constraints*.txt) | $(VENV)/bin/python
+$(VENV)/dev-$(CUDA).stamp: pyproject.toml $(wildcard constraints*.txt) $(NATIVE) | $(VENV)/bin/python
 	$(BIN)/python $(PIP) -c constraints-$(CUDA).txt -e '.[dev,$(CUDA)]'
 	touch $@
 
-$(VENV12)/dev.stamp: pyproject.toml $(wildcard constraints*.txt) | $(VENV)/bin/python
+$(VENV12)/dev.stamp: pyproject.toml $(wildcard constraints*.txt) $(NATIVE) | $(VENV)/bin/python
 	$(BIN)/python -m venv $(VENV12)
 	$(VENV12)/bin/python $(PIP) -c constraints-cuda12.txt -e '.[cuda12]' hypothesis pytest
 	touch $@

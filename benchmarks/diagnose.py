@@ -27,9 +27,9 @@ from msgspec import structs
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
+from wirespeed.data.causes import EFFECTS
 from wirespeed.document import Document
 from wirespeed.hardware.devices import Fault, FaultKind
-from wirespeed.hardware.effects import EFFECTS
 from wirespeed.hardware.network import MachineVertices
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judged import Adaptive

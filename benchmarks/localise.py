@@ -28,7 +28,7 @@ from wirespeed.document import Document
 from wirespeed.hardware.topology import LinkKind, Machine
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import suspects_of_links
-from wirespeed.judging.verdict import Suspect, SuspectKind
+from wirespeed.judging.suspects import Suspect, SuspectKind
 
 MACHINES = ("dgx-a100-8", "ppu-8")
 TESTCASES = (

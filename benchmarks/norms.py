@@ -14,6 +14,7 @@ are judged as well, and are not scaled.
 from __future__ import annotations
 
 import argparse
+import gzip
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +25,7 @@ from pathlib import Path
 from msgspec.structs import replace as struct_replace
 
 import wirespeed
+from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.data import norms
 from wirespeed.document import Document
@@ -33,6 +35,7 @@ from wirespeed.features.imports.log import FoundCollective, FoundLog, FoundTable
 from wirespeed.judging.judge import Check
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Unit
+from wirespeed.results.store import decode
 from wirespeed.tables import Half
 
 ROOT = Path(__file__).parents[1]
@@ -198,10 +201,11 @@ def simulated(count: int) -> tuple[int, list[str]]:
     alarms = []
     names = list(MACHINES)
     for seed in range(count):
-        name = f"simulated:{names[seed % len(names)]}+noise={(0.01, 0.02, 0.03)[seed % 3]}"
-        check = wirespeed.judge(wirespeed.run(machine=name, tier="quick", seed=seed))
+        name, noise = names[seed % len(names)], (0.01, 0.02, 0.03)[seed % 3]
+        machine = replace(parse(name), noise=noise)
+        check = wirespeed.judge(wirespeed.run(machine=machine, tier="quick", seed=seed))
         if check.verdict.is_bad:
-            alarms.append(f"{name} seed {seed}: {check.verdict}")
+            alarms.append(f"{name}, noise {noise:.0%}, seed {seed}: {check}")
     return count, alarms
 
 
@@ -262,8 +266,8 @@ def main() -> None:
     places = options.places or FOLDERS
     judged(outputs(places), options.verbose)
     for file in (file for place in places for file in sorted(place.rglob("*.json.gz"))):
-        check = wirespeed.judge(file)
-        print(f"saved run {file.name}: {check.verdict}")
+        check = wirespeed.judge(decode(gzip.decompress(file.read_bytes()), file.name))
+        print(f"saved run {file.name}: {check}")
     if options.simulated:
         count, alarms = simulated(options.simulated)
         print(f"healthy simulated machines: {len(alarms)} of {count} with an alarm", *alarms, sep="\n  ")

@@ -20,7 +20,7 @@ from wirespeed.features.qualify.cluster_faults import FAULTS
 from wirespeed.features.qualify.procedure import Procedure
 from wirespeed.features.qualify.simulated_cluster import parse_cluster
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.path_kinds import verdict_of
+from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 
 NOISES = ("1%", "5%")

@@ -58,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what takes long unless it is asked for, and what needs a GPU where there is none."""
-    if not config.getoption("--long"):
+    if not (config.getoption("--long") or config.getoption("--update-golden")):
         for item in items:
             if item.get_closest_marker("long"):
                 item.add_marker(pytest.mark.skip(reason="takes long: run it with --long or `make coverage`"))

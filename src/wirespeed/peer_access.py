@@ -6,15 +6,14 @@ models and chipsets; whether a posted write arrives, only an attempt shows.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
-from msgspec.structs import replace
 
 from .tables import Amount, Whole
 from .terminal import brief
-from .units import GB, many
+from .units import many
 
 #: The testcase whose values are those of attempts.
 PEER_ACCESS = "peer_access"
@@ -250,50 +249,6 @@ def worded(pairs: Collection[Pair], gpus: Sequence[str]) -> str:
             texts.append(f"{a} <-> {b}" if both else f"{a} -> {b}")
             left -= {pair, (b, a)}
     return ", ".join(texts[:4]) + (f" and {many(len(texts) - 4, 'more pair')}" if len(texts) > 4 else "")
-
-
-#: A pair is slow below these fractions: of the copies through the host (which a program can use instead;
-#: hosts that forward well reach 0.8 and more), of the other direction, of the median of pairs joined alike,
-#: and of the line rate of NVLinks.
-OF_HOST, OF_MIRROR, OF_PEERS, OF_LINE = 0.6, 0.5, 0.5, 0.5
-#: Number of pairs from which their median says something.
-_ENOUGH = 4
-
-
-def with_slow(access: PeerAccess, joined: Mapping[Pair, object], line: Mapping[Pair, float]) -> PeerAccess:
-    """The attempts with copies judged by other ways of the same machine: works or slow.
-
-    Args:
-        access: The attempts.
-        joined: Pair -> how it is joined; only pairs that are joined alike are compared with each other.
-        line: Pair -> line rate of its links, in B/s, where only these limit it.
-    """
-    rates = {a.pair: a.rate for a in access.attempts if a.mechanism is PeerMechanism.COPY and a.rate}
-
-    def judged(attempt: Attempt) -> Attempt:
-        rate, pair = rates.get(attempt.pair), attempt.pair
-        if (
-            rate is None
-            or attempt.mechanism is not PeerMechanism.COPY
-            or attempt.verdict is not PeerVerdict.WORKS
-        ):
-            return attempt
-        ways = [access.through_host.get(gpu) for gpu in pair]
-        host = min(filter(None, ways)) if all(ways) else 0.0
-        alike = sorted(other for p, other in rates.items() if joined.get(p) == joined.get(pair))
-        median = alike[len(alike) // 2] if len(alike) >= _ENOUGH else 0.0
-        for least, whole, what in (
-            (OF_HOST, host, "through the host"),
-            (OF_MIRROR, rates.get((pair[1], pair[0]), 0.0), "in the other direction"),
-            (OF_PEERS, median, "is the median of pairs joined alike"),
-            (OF_LINE, line.get(pair, 0.0), "is the line rate"),
-        ):
-            if rate < least * whole:
-                detail = f"{rate / GB:.1f} GB/s; {whole / GB:.1f} {what}"
-                return replace(attempt, verdict=PeerVerdict.SLOW, detail=detail)
-        return attempt
-
-    return replace(access, attempts=tuple(map(judged, access.attempts)))
 
 
 def rounds(gpus: Sequence[str]) -> list[list[Pair]]:

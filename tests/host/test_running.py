@@ -257,7 +257,7 @@ def test_refuses_what_it_cannot_run(change, reason, backend, transfer):
 def test_state_and_libraries(backend, tmp_path, node):
     state = backend.state()
     assert {q.name: q.value > 0 for q in state if q.unit == "B"} == {"available memory": True}
-    assert set(backend.libraries()) == {"numba", "llvmlite", "numpy"}
+    assert set(backend.libraries()) == {"numpy", "host kernels"}
     assert backend.state(Tree(tmp_path).root) == ()
     folder = tmp_path / f"sys/devices/system/cpu/cpu{node.cpus[0]}/cpufreq"
     folder.mkdir(parents=True)
@@ -274,16 +274,6 @@ def test_only_a_real_machine_with_nodes_is_connected(machine):
     assert isinstance(connect(machine), backend_module.HostBackend)
     assert connect(Machine("")) is None
     assert connect(replace(machine, simulated=True)) is None
-
-
-def test_kernels_compile_without_a_cache(monkeypatch):
-    def no_cache(*arguments, cache=False, **options):
-        if cache:
-            raise RuntimeError("cannot cache function: no locator available")
-        return lambda function: function
-
-    monkeypatch.setattr(kernels.numba, "njit", no_cache)
-    assert kernels._jit("int64(int64)")(abs) is abs
 
 
 def test_a_rate_is_held_and_not_exceeded(backend, transfer, node):

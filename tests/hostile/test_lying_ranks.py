@@ -18,7 +18,7 @@ from wirespeed.errors import WirespeedError
 from wirespeed.features.qualify import job, job_nodes, tcp_probe
 from wirespeed.features.qualify.procedure import Procedure
 from wirespeed.features.qualify.tcp_probe import TcpProbe
-from wirespeed.judging.path_kinds import verdict_of
+from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import EndMemory
 from wirespeed.worlds.base import RankLost

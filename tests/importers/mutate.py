@@ -20,7 +20,7 @@ PUBLISHED = Path(__file__).parents[1] / "data/published"
 #: What is changed: small logs of every format.
 SEEDS = (
     PUBLISHED / "nvbandwidth-a100-readme.txt", PUBLISHED / "nvbandwidth-gb300-station.txt",
-    PUBLISHED / "nvbandwidth-a6000-issue50.txt", PUBLISHED / "p2p-h100-nccl-issue1264.txt",
+    PUBLISHED / "asked/nvbandwidth-a6000-issue50.txt", PUBLISHED / "asked/p2p-h100-nccl-issue1264.txt",
     PUBLISHED / "babelstream-h200-azure.txt", PUBLISHED / "mlc-cnf-testbed.txt",
     PUBLISHED / "nccl-tests-gb200-azure.txt", GOLDEN / "collectives/form-per-iteration.txt",
     GOLDEN / "collectives/all_reduce.json", GOLDEN / "hgx-h200-2/nvbandwidth-json.json",

@@ -12,7 +12,7 @@ from tests.importers.test_judged_logs import everything, imported, log
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.judging.judge import judge
-from wirespeed.judging.omissions import with_host_memory
+from wirespeed.judging.replanned import with_host_memory
 from wirespeed.judging.verdict import Verdict
 
 DATA = Path(__file__).parents[1] / "data"

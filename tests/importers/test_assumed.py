@@ -72,24 +72,27 @@ def host_link(document: Document) -> Link:
 
 
 @pytest.mark.parametrize(
-    ("value", "model", "name", "capacity"),
+    ("value", "model", "name", "verdict"),
     [
-        (55.6, B300, "PCIe 5 x16", 63.0), (27.0, B300, "PCIe 4 x16 or PCIe 5 x8", 31.5),
-        (26.1, H100, "PCIe 4 x16 or PCIe 5 x8", 31.5), (13.2, A100, "PCIe 3 x16 or PCIe 4 x8", 15.75),
-        (6.6, A100, "PCIe 3 x8 or PCIe 4 x4", 7.88), (3.3, A100, "PCIe 3 x4", 3.94),
-        (100.0, B300, "PCIe 6 x16", 118.0), (55.4, H100, "PCIe 5 x16", 63.0),
+        (55.6, B300, "PCIe 5 x16", "pass"), (27.0, B300, "PCIe 4 x16 or PCIe 5 x8", "fail"),
+        (26.1, H100, "PCIe 4 x16 or PCIe 5 x8", "fail"), (13.2, A100, "PCIe 3 x16 or PCIe 4 x8", "fail"),
+        (6.6, A100, "PCIe 3 x8 or PCIe 4 x4", "fail"), (3.3, A100, "PCIe 3 x4", "fail"),
+        (100.0, B300, "", "pass"), (55.4, H100, "", "pass"),
+        (13.2, "NVIDIA L40S", "PCIe 3 x16 or PCIe 4 x8", "warn"),
     ],
 )  # fmt: skip
-def test_a_lower_standard_rate_at_which_all_gpus_agree_is_the_limit(
-    value: float, model: str, name: str, capacity: float, tmp_path: Path
+def test_slow_values_define_no_limit(
+    value: float, model: str, name: str, verdict: str, tmp_path: Path
 ) -> None:
+    """The slot of a card may be older or narrower; GPUs of PCIe 6 run in hosts of PCIe 5."""
     document = imported(tmp_path, to_gpus([value] * 7, model))
     link = host_link(document)
-    assert link.capacity == pytest.approx(capacity * 1e9, rel=0.001) and link.assumed
-    assert name in link.origin
-    assert judge(document).verdict is Verdict.PASS
-    lower = "in place of" in link.origin
-    assert lower == any(f"so that {name} is the limit" in warning for warning in document.warnings)
+    assert link.assumed and "in place of" not in link.origin
+    assert judge(document).verdict == verdict
+    copies = f"copies at most at {value} GB/s to or from the host, which"
+    explained = any(copies in warning for warning in document.warnings)
+    assert explained == bool(name)
+    assert not name or any(f"which {name} explains" in warning for warning in document.warnings)
 
 
 def test_a_gpu_that_is_slower_than_the_others_fails(tmp_path: Path) -> None:
@@ -97,13 +100,17 @@ def test_a_gpu_that_is_slower_than_the_others_fails(tmp_path: Path) -> None:
     assert [j.key.column for j in check.judgements if j.verdict is Verdict.FAIL] == ["gpu6"]
 
 
-@pytest.mark.parametrize("value", [34.0, 2.0, 70.0])
-def test_no_standard_rate_explains_it(value: float, tmp_path: Path) -> None:
-    """Not even far below or above: a data sheet is no evidence against a machine."""
-    check = judge(imported(tmp_path, to_gpus([value] * 4, H100)))
-    assert {j.verdict for j in check.judgements} == {Verdict.WARN}
-    assert all("a capacity that no value confirms (assumed: PCIe 5 x16)" in j.why for j in check.judgements)
-    assert check.verdict is Verdict.WARN
+@pytest.mark.parametrize(
+    ("value", "model", "verdict"),
+    [(34.0, H100, Verdict.FAIL), (2.0, H100, Verdict.FAIL), (70.0, H100, Verdict.WARN),
+     (17.0, "NVIDIA L40S", Verdict.WARN), (2.0, "NVIDIA L40S", Verdict.WARN)],
+)  # fmt: skip
+def test_no_standard_rate_explains_it(value: float, model: str, verdict: Verdict, tmp_path: Path) -> None:
+    """The name of a module says what its slot is; that of a card does not, however slow it is."""
+    check = judge(imported(tmp_path, to_gpus([value] * 4, model)))
+    assert {j.verdict for j in check.judgements} == {verdict} and check.verdict is verdict
+    if verdict is Verdict.WARN:
+        assert all("assumed: PCIe" in j.why for j in check.judgements)
 
 
 def test_a_given_machine_is_assumed_too(tmp_path: Path) -> None:
@@ -114,29 +121,39 @@ def test_a_given_machine_is_assumed_too(tmp_path: Path) -> None:
 
 
 def test_nvlinks_of_all_gpus(tmp_path: Path) -> None:
+    """No module has six of its eighteen links because it is slow."""
     document = imported(tmp_path, between(132.0, 132.0, 8))
     link = next(x for x in document.machine.links if x.kind is LinkKind.NVLINK)
-    assert "6 links x 26.562 GB/s from the values, in place of 18" in link.origin
-    assert judge(document).verdict is Verdict.PASS
-    assert any("so that 6 NVLinks are the limit" in warning for warning in document.warnings)
-    assert judge(imported(tmp_path, between(250.0, 250.0, 8))).verdict is Verdict.WARN
+    assert "18 links x 26.562 GB/s" in link.origin and "from the values" not in link.origin
+    assert judge(document).verdict is judge(imported(tmp_path, between(250.0, 250.0, 8))).verdict
+    assert judge(document).verdict is Verdict.FAIL
     slow = judge(imported(tmp_path, between(390.0, 132.0, 8)))
     assert slow.verdict is Verdict.FAIL
     assert any("gpu0" in suspect.ends for culprit in slow.culprits for suspect in culprit.suspects)
 
 
-def test_collectives_confirm_nvlinks_only_of_their_rate(tmp_path: Path) -> None:
-    assert judge(imported(tmp_path, all_reduce(H100, 1, 8, 360.0))).verdict is Verdict.PASS
-    low = all_reduce(H100, 1, 8, 100.0)
-    assert judge(imported(tmp_path, low)).verdict is Verdict.WARN
-    assert judge(imported(tmp_path, low + between(390.0, 390.0, 8))).verdict is Verdict.FAIL
+@pytest.mark.parametrize(
+    ("rate", "settings", "verdict"),
+    [
+        (478.0, "", Verdict.PASS), (452.0, "", Verdict.PASS), (436.0, "", Verdict.WARN),
+        (360.0, "", Verdict.WARN), (250.0, "", Verdict.FAIL), (100.0, "", Verdict.FAIL),
+        (360.0, "NCCL_NVLS_ENABLE=0 ", Verdict.PASS), (290.0, "NCCL_NVLS_ENABLE=0 ", Verdict.WARN),
+        (230.0, "NCCL_NVLS_ENABLE=0 ", Verdict.FAIL),
+    ],
+)  # fmt: skip
+def test_all_reduce_of_eight_by_the_switches_and_by_rings(
+    rate: float, settings: str, verdict: Verdict, tmp_path: Path
+) -> None:
+    command = f"$ {settings}./build/all_reduce_perf -b 1G -e 1G -g 8\n" if settings else ""
+    check = judge(imported(tmp_path, command + all_reduce(H100, 1, 8, rate)))
+    assert check.verdict is verdict
 
 
 def test_memory_of_a_gpu(tmp_path: Path) -> None:
     slow = (
         BABELSTREAM.replace("4010000", "1010000").replace("4000000", "1000000").replace("4150000", "1150000")
     )
-    assert judge(imported(tmp_path, slow)).verdict is Verdict.WARN
+    assert judge(imported(tmp_path, slow)).verdict is Verdict.FAIL
     one = judge(imported(tmp_path, BABELSTREAM.replace("4010000", "1010000")))
     assert one.testcases["device_stream_copy"] is Verdict.FAIL
 
@@ -169,7 +186,7 @@ def test_eight_v100_use_all_their_links(tmp_path: Path) -> None:
 
 
 def test_ranks_of_several_nodes(tmp_path: Path) -> None:
-    text = all_reduce("NVIDIA GB300", 2, 4, 600.0)
+    text = all_reduce("NVIDIA GB300", 2, 4, 680.0)
     own = imported(tmp_path, text)
     assert (len(own.machine.gpus), len(own.ranks)) == (4, 8)
     assert judge(own).verdict is Verdict.UNKNOWN

@@ -109,7 +109,8 @@ def babelstream(device: str, megabytes: float) -> str:
         ("NVIDIA H20", 2230e3, 2500.0, Verdict.PASS),
         ("NVIDIA H20", 3300e3, 4022.8, Verdict.PASS),
         ("NVIDIA H100 NVL", 2990e3, 3938.8, Verdict.PASS),
-        ("NVIDIA H100 NVL", 2000e3, 3938.8, Verdict.WARN),
+        ("NVIDIA H100 NVL", 2900e3, 3938.8, Verdict.WARN),
+        ("NVIDIA H100 NVL", 2000e3, 3938.8, Verdict.FAIL),
         ("NVIDIA GeForce RTX 2060", 298e3, 336.0, Verdict.PASS),
         ("NVIDIA A40", 900e3, 696.1, Verdict.WARN),
         ("NVIDIA H100", 3000e3, None, Verdict.UNKNOWN),
@@ -155,7 +156,7 @@ R4090, R3090, R5090 = (f"NVIDIA GeForce RTX {n}" for n in (4090, 3090, 5090))
         ([R4090, R3090, R5090], [1008.0, 850.0, 1540.0], Verdict.PASS),
         ([R4090, "NVIDIA Foo 1"], [1008.0, 500.0], Verdict.PASS),
         (["NVIDIA GeForce GTX 1650 SUPER"], [137.4], Verdict.PASS),
-        ([R4090, R4090], [1015.3, 500.0], Verdict.FAIL), ([R4090, R4090], [500.0, 500.0], Verdict.WARN),
+        ([R4090, R4090], [1015.3, 500.0], Verdict.FAIL), ([R4090, R4090], [500.0, 500.0], Verdict.FAIL),
         ([R5090, R5090], [2300.0, 2300.0], Verdict.PASS),  # a part is in the cache
         ([R5090, R5090], [3000.0, 3000.0], Verdict.WARN),
     ],

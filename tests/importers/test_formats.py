@@ -36,7 +36,7 @@ def values(document: Document, name: str, key: str = "") -> list[float]:
 
 
 def test_the_samples_of_cuda_are_copies_by_copy_engines() -> None:
-    document = wirespeed.load_log(PUBLISHED / "p2p-h100-nccl-issue1264.txt")
+    document = wirespeed.load_log(PUBLISHED / "asked/p2p-h100-nccl-issue1264.txt")
     both = values(document, "device_to_device_bidirectional_memcpy_write_ce", "total")
     assert len(both) == 56 and both[0] == 742.21e9
     shown = sum(len(t.values()) for r in document.testcases for t in r.tables if r.name.startswith("p2p"))
@@ -216,7 +216,7 @@ def test_broken_json_is_one_clear_line(name: str, tmp_path: Path) -> None:
 
 def test_a_sum_that_does_not_fit_is_a_warning(tmp_path: Path) -> None:
     text = (
-        (PUBLISHED / "nvbandwidth-a6000-issue50.txt")
+        (PUBLISHED / "asked/nvbandwidth-a6000-issue50.txt")
         .read_text()
         .replace("SUM device_to_device_memcpy_read_ce 7", "SUM device_to_device_memcpy_read_ce 9")
     )
@@ -406,7 +406,7 @@ def test_a_machine_that_does_not_fit(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=expected):
             imported(tmp_path, A100, machine)
     other = tmp_path / "other.txt"
-    other.write_text((PUBLISHED / "nvbandwidth-a6000-issue50.txt").read_text())
+    other.write_text((PUBLISHED / "asked/nvbandwidth-a6000-issue50.txt").read_text())
     with pytest.raises(UsageError, match=r"import them separately"):
         wirespeed.load_log([other, PUBLISHED / "nvbandwidth-h100-azure.txt"])
 

@@ -49,7 +49,7 @@ def of_two(buses: tuple[str, str], bus: float) -> str:
     ("buses", "bus", "verdict", "members"),
     [
         (("01", "02"), 45.0, Verdict.PASS, (0, 1)),
-        (("01", "02"), 15.0, Verdict.FAIL, (0, 1)),
+        (("01", "02"), 15.0, Verdict.WARN, (0, 1)),
         (("01", "03"), 20.0, Verdict.PASS, (0, 2)),  # no bridge connects them
         (("aa", "bb"), 15.0, Verdict.WARN, ()),  # which GPUs they are is unknown
     ],

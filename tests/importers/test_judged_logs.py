@@ -230,7 +230,7 @@ def test_rdma_passes_from_88_percent_of_the_nic(percent: float, verdict: Verdict
 
 
 def test_numbers_of_many_runs_are_not_cut() -> None:
-    published = sorted((LOGS.parent / "published").glob("*.txt"))
+    published = sorted((LOGS.parent / "published").rglob("*.txt"))
     runs = [CheckedRun(run_summary(Judged(wirespeed.load_log(path))), ()) for path in published]
     for width in (40, 60, 80):
         table = many_runs.render(runs, Style(width=width)).split("\n\n")[0]

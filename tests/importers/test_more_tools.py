@@ -106,7 +106,7 @@ def test_copies_of_bandwidth_test_to_the_far_socket_are_slow(tmp_path: Path) -> 
     assert row(document, "device_to_host_memcpy_ce_2", "", "host") == {"gpu0": digits(2539.2 * 2**20)}
     check = wirespeed.judge(document)
     assert check.testcases["host_to_device_memcpy_ce"] is Verdict.PASS
-    assert check.testcases["device_to_host_memcpy_ce_2"] is Verdict.FAIL
+    assert check.testcases["device_to_host_memcpy_ce_2"] is Verdict.WARN  # the slot of a card
     assert doubts(document) and not_comparable(document) == 0
 
 

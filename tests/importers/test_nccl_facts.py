@@ -65,11 +65,13 @@ def test_lines_of_two_hosts(tmp_path: Path) -> None:
     ],
 )
 def test_the_network_that_nccl_used(net: str, cause: str, evidence: str, tmp_path: Path) -> None:
-    from wirespeed.judging.causes import CAUSES
+    from wirespeed.judging.causes import CAUSES, signs_of
 
     document = _loaded(tmp_path, _TWO_HOSTS.format(net=net), 0.6)
     signs = {
-        (one.name, sign.text) for one in CAUSES for sign in one.signs(document.machine, Facts(document.facts))
+        (one.name, sign.text)
+        for one in CAUSES
+        for sign in signs_of(one, document.machine, Facts(document.facts))
     }
     assert ((cause, evidence) in signs) is bool(cause)
     assert cause == "peermem" or not any("GPUDirect" in text for _, text in signs)

@@ -14,8 +14,8 @@ import pytest
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.judging.key_figures import key_figures
-from wirespeed.judging.omissions import with_host_memory
 from wirespeed.judging.overview import overview, remedy, unknown_memory
+from wirespeed.judging.replanned import with_host_memory
 from wirespeed.judging.verdict import Verdict
 from wirespeed.units import GB, parse_memory
 

@@ -332,6 +332,7 @@ def large(document: Document) -> Document:
     return replace(document, testcases=tuple(results))
 
 
+@pytest.mark.long
 def test_half_of_the_suite_between_72_ranks_is_small_and_opens(seventy_two, browser):
     html = page([large(seventy_two)])
     assert len(html.encode()) < 4_000_000

@@ -17,7 +17,7 @@ from wirespeed.judging.causes.run_facts import facts_of
 from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.inventory import missing
 from wirespeed.judging.judge import judge
-from wirespeed.judging.other_ways import odd_devices
+from wirespeed.judging.odd_devices import odd_devices
 from wirespeed.judging.overview import overview
 from wirespeed.judging.verdict import Verdict
 from wirespeed.results.inventory import InventoryPart

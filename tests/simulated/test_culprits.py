@@ -16,12 +16,14 @@ from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network
 from wirespeed.hardware.topology import Machine
-from wirespeed.judging.cells_seen import Hypothesis, distinguishing
+from wirespeed.judging.advice import AT
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import Observation, localise
+from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
-from wirespeed.judging.verdict import AT, Culprit, Suspect, SuspectKind
+from wirespeed.judging.predictions import Hypothesis
+from wirespeed.judging.suspects import Culprit, Suspect, SuspectKind
 from wirespeed.testcases.table import find
 
 READ = "device_to_device_memcpy_read_ce"

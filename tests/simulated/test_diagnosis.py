@@ -11,9 +11,9 @@ import wirespeed
 from wirespeed.api import described
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
+from wirespeed.data.causes import EFFECTS
 from wirespeed.document import Document
 from wirespeed.errors import MachineError
-from wirespeed.hardware.effects import EFFECTS
 from wirespeed.hardware.facts import ON, Fact, Known
 from wirespeed.judging.causes import CAUSES
 from wirespeed.judging.cells_seen import seen_cells

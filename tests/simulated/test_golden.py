@@ -15,7 +15,7 @@ import pytest
 import wirespeed
 from tests.conftest import GOLDEN, SHAPES, SPECS, VERSION, still
 from wirespeed.document import Document, Status
-from wirespeed.judging import omissions
+from wirespeed.judging import replanned
 from wirespeed.options import includes
 from wirespeed.reports import Style
 from wirespeed.results.store import decode, encode, schema
@@ -36,7 +36,7 @@ LARGE = {
 def of_this_version() -> Iterator[None]:
     """Documents without their version have the ranges of this one: no form plans them again."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(omissions, "__version__", VERSION)
+        patch.setattr(replanned, "__version__", VERSION)
         yield
 
 

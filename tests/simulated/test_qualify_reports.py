@@ -12,7 +12,7 @@ from wirespeed.features.qualify.procedure import Procedure
 from wirespeed.features.qualify.simulated_cluster import parse_cluster
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.judging.diagnosis import diagnose
-from wirespeed.judging.path_kinds import UNEXPLAINED, first_words, verdict_of
+from wirespeed.judging.qualification_verdict import UNEXPLAINED, first_words, verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import Qualification
 

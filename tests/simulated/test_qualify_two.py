@@ -12,7 +12,7 @@ from tests.unit.test_benchmarks import benchmark
 from wirespeed.cli.main import main
 from wirespeed.features.qualify.cluster_faults import FAULTS
 from wirespeed.hardware.facts import Fact, Known
-from wirespeed.judging.path_kinds import remedy_of, unexplained
+from wirespeed.judging.qualification_verdict import remedy_of, unexplained
 from wirespeed.qualification import (
     EndMemory,
     PartKind,

@@ -12,7 +12,6 @@ from pathlib import Path
 import numba
 import pytest
 
-from wirespeed.backends import native
 from wirespeed.backends.host import kernels
 from wirespeed.backends.host.compiled import compiled
 from wirespeed.files import cache_folder, refusal
@@ -34,8 +33,7 @@ def test_the_folder_follows_the_environment(monkeypatch: pytest.MonkeyPatch, tmp
 
 @pytest.mark.skipif("NUMBA_CACHE_DIR" in os.environ, reason="another folder was chosen")
 def test_kernels_are_kept_there() -> None:
-    for function in (kernels.arrive, native._run, native._timed):
-        assert Path(function.stats.cache_path).is_relative_to(cache_folder() / "numba")
+    assert Path(kernels.arrive.stats.cache_path).is_relative_to(cache_folder() / "numba")
 
 
 def test_no_other_package_is_affected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

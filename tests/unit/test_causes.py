@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import textwrap
 from dataclasses import replace as changed
 from pathlib import Path
 
@@ -13,17 +13,20 @@ import wirespeed
 from tests.conftest import still
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
+from wirespeed.data.causes import Weight, causes
+from wirespeed.data.causes import parse as parse_causes
 from wirespeed.document import Document
+from wirespeed.errors import UsageError
+from wirespeed.features.p2p.causes import PEER_CAUSES
 from wirespeed.hardware.devices import Gpu
 from wirespeed.hardware.facts import OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Machine, Rank
-from wirespeed.judging.causes import CAUSES
-from wirespeed.judging.causes.record import Weight
+from wirespeed.judging.advice import at_device
+from wirespeed.judging.causes import CAUSES, evidence_of, signs_of
 from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
-from wirespeed.judging.verdict import at_device
 from wirespeed.reports import Style
 from wirespeed.screens import check as check_screen
 from wirespeed.screens import doctor as doctor_screen
@@ -121,8 +124,8 @@ SIGNS = {
 
 
 def test_a_good_machine_has_no_cause() -> None:
-    assert [(c.name, found) for c in CAUSES for found in c.signs(EIGHT, Facts(GOOD))] == []
-    assert [(c.name, found) for c in CAUSES for found in c.signs(EIGHT, Facts(()))] == []
+    assert [(c.name, found) for c in CAUSES for found in signs_of(c, EIGHT, Facts(GOOD))] == []
+    assert [(c.name, found) for c in CAUSES for found in signs_of(c, EIGHT, Facts(()))] == []
 
 
 @pytest.mark.parametrize("name", SIGNS)
@@ -131,7 +134,7 @@ def test_one_fact_speaks_for_one_cause(name: str) -> None:
     facts = Facts((*GOOD, fact))
     unknown = tuple(changed(gpu, model=f"{gpu.model} of a cloud") for gpu in EIGHT.gpus)
     of_sheet = changed(EIGHT, gpus=unknown) if name == "nvlinks-inactive" else EIGHT  # else the sheet knows
-    found = [(c.name, sign.device) for c in CAUSES for sign in c.signs(of_sheet, facts)]
+    found = [(c.name, sign.device) for c in CAUSES for sign in signs_of(c, of_sheet, facts)]
     assert found == [(name, device)]
 
 
@@ -142,23 +145,23 @@ def test_links_that_the_data_sheet_does_not_give_are_inactive_by_design(active: 
     numbers = ((Known.NVLINKS, active), (Known.NVLINKS_INACTIVE, 18 - active))
     facts = Facts([Fact(name, value, "", f"gpu{i}") for i in range(2) for name, value in numbers])
     (cause,) = (cause for cause in CAUSES if cause.name == "nvlinks-inactive")
-    assert bool([*cause.signs(machine, facts)]) is is_named
+    assert bool([*signs_of(cause, machine, facts)]) is is_named
 
 
 def test_causes_that_the_machine_itself_shows() -> None:
     (no_peers,) = (c for c in CAUSES if c.name == "no-peers")
-    found = [(s.device, s.text) for s in no_peers.signs(parse("pcie-2-no-p2p"), Facts(()))]
+    found = [(s.device, s.text) for s in signs_of(no_peers, parse("pcie-2-no-p2p"), Facts(()))]
     assert found == [("gpu0", "it cannot access gpu1"), ("gpu1", "it cannot access gpu0")]
     (peermem,) = (c for c in CAUSES if c.name == "peermem")
-    assert list(peermem.signs(ON_TWO_HOSTS, Facts([Fact(Known.PEERMEM, OFF)])))
-    assert not list(peermem.signs(EIGHT, Facts([Fact(Known.PEERMEM, OFF)])))
+    assert list(signs_of(peermem, ON_TWO_HOSTS, Facts([Fact(Known.PEERMEM, OFF)])))
+    assert not list(signs_of(peermem, EIGHT, Facts([Fact(Known.PEERMEM, OFF)])))
 
 
 def of_two(*different: Fact) -> list[tuple[str, str, str]]:
     """The causes that two good hosts show of which the second differs in some facts."""
     facts = [*(replace(fact, host=host) for host in "ab" for fact in GOOD)]
     facts += [replace(fact, host="b") for fact in different]
-    return [(c.name, sign.host, sign.text) for c in CAUSES for sign in c.signs(EIGHT, Facts(facts))]
+    return [(c.name, sign.host, sign.text) for c in CAUSES for sign in signs_of(c, EIGHT, Facts(facts))]
 
 
 def test_hosts_that_differ() -> None:
@@ -178,7 +181,7 @@ def of_ways(used: str, *, speeds: dict[str, float], address: str = "192.168.1.1/
             facts.append(Fact(Known.INTERFACE_ADDRESS, at, device=name, host=host))
     facts += [Fact(Known.INTERFACE_SPEED, s, "Gbit/s", name, host="a") for name, s in speeds.items()]
     (cause,) = (c for c in CAUSES if c.name == "nic-route")
-    return [sign.text for sign in cause.signs(EIGHT, Facts(facts))]
+    return [sign.text for sign in signs_of(cause, EIGHT, Facts(facts))]
 
 
 def test_two_interfaces_in_one_subnet_and_a_faster_one_between_the_same_nodes() -> None:
@@ -208,7 +211,7 @@ def test_selections(facts: list[Fact], text: str) -> None:
     gids = ("0: IB/RoCE v1", "1: RoCE v2", "2: IB/RoCE v1", "3: RoCE v2")
     roce = [Fact(Known.PORT_GIDS, gids, "", "mlx5_1"), Fact(Known.PORT_LAYER, "Ethernet", "", "mlx5_1")]
     (cause,) = (c for c in CAUSES if c.name == "nic-selection")
-    found = [sign.text for sign in cause.signs(EIGHT, Facts((*GOOD, *roce, *facts)))]
+    found = [sign.text for sign in signs_of(cause, EIGHT, Facts((*GOOD, *roce, *facts)))]
     assert found == ([text] if text else [])
 
 
@@ -223,7 +226,7 @@ def test_selections(facts: list[Fact], text: str) -> None:
 def test_settings_that_let_nccl_use_the_loopback_interface(value: str, lets_in: bool) -> None:
     (cause,) = (c for c in CAUSES if c.name == "nic-selection")
     setting = Fact(Known.NCCL_VARIABLES, (f"NCCL_SOCKET_IFNAME={value}",))
-    found = [(sign.text, sign.weight) for sign in cause.signs(EIGHT, Facts((*GOOD, setting)))]
+    found = [(sign.text, sign.weight) for sign in signs_of(cause, EIGHT, Facts((*GOOD, setting)))]
     assert found == ([(f"NCCL_SOCKET_IFNAME={value} lets lo in", Weight.NOTE)] if lets_in else [])
 
 
@@ -231,17 +234,17 @@ def test_settings_that_let_nccl_use_the_loopback_interface(value: str, lets_in: 
 def test_a_port_without_gid(layer: str, gids: int, found: bool) -> None:
     (cause,) = (c for c in CAUSES if c.name == "nic-no-gid")
     facts = [Fact(Known.PORT_LAYER, layer, "", "mlx5_1"), Fact(Known.PORT_GIDS_IN_USE, gids, "", "mlx5_1")]
-    assert bool(list(cause.signs(EIGHT, Facts((*GOOD, *facts))))) is found
+    assert bool(list(signs_of(cause, EIGHT, Facts((*GOOD, *facts))))) is found
 
 
 def test_a_socket_with_gpus_and_without_nics() -> None:
     (cause,) = (c for c in CAUSES if c.name == "nic-numa")
     facts = [Fact(Known.NUMA_NODE, "0", "", f"mlx5_{i}") for i in range(2)]
     split = changed(EIGHT, gpus=tuple(changed(gpu, numa=gpu.index // 4) for gpu in EIGHT.gpus))
-    found = [sign.text for sign in cause.signs(split, Facts((*GOOD, *facts)))]
+    found = [sign.text for sign in signs_of(cause, split, Facts((*GOOD, *facts)))]
     assert found == ["no NIC is at NUMA node 1 of gpu4, gpu5, gpu6, gpu7 (mlx5_0, mlx5_1 at 0)"]
     facts[1] = Fact(Known.NUMA_NODE, "1", "", "mlx5_1")
-    assert not list(cause.signs(split, Facts((*GOOD, *facts))))
+    assert not list(signs_of(cause, split, Facts((*GOOD, *facts))))
 
 
 @pytest.mark.parametrize(
@@ -261,7 +264,7 @@ def test_packets_that_are_smaller_on_the_way(own: int, theirs: int, way: int, ro
     facts = [Fact(name, value, "B", "eth0", host="a") for name, value in values.items()]
     facts.append(Fact(Known.INTERFACE_MTU, theirs, "B", "ens1", host="b"))
     weight = Weight.DEFECT if "vanish" in text else Weight.CONDITION
-    assert [(s.host, s.text, s.weight) for s in cause.signs(EIGHT, Facts(facts))] == (
+    assert [(s.host, s.text, s.weight) for s in signs_of(cause, EIGHT, Facts(facts))] == (
         [("a", text, weight)] if text else []
     )
 
@@ -270,28 +273,90 @@ def test_gpus_that_no_nic_can_access_have_no_gpudirect() -> None:
     """Those of DGX Spark share the host's memory: NVIDIA's forum for developers, topic 348787."""
     (cause,) = (c for c in CAUSES if c.name == "peermem")
     off = [Fact(Known.PEERMEM, OFF, host="a"), Fact(Known.NCCL_GDR, OFF, host="a")]
-    assert list(cause.signs(ON_TWO_HOSTS, Facts(off)))
+    assert list(signs_of(cause, ON_TWO_HOSTS, Facts(off)))
     gb10 = Fact(Known.GPUDIRECT, OFF, device="gpu0", host="a")
-    assert not list(cause.signs(ON_TWO_HOSTS, Facts([*off, gb10])))
-    assert not list(cause.signs(parse("cpu-2-sockets"), Facts(off[:1]))), "no GPUs"
+    assert not list(signs_of(cause, ON_TWO_HOSTS, Facts([*off, gb10])))
+    assert not list(signs_of(cause, parse("cpu-2-sockets"), Facts(off[:1]))), "no GPUs"
 
 
-def test_every_cause_is_tested_and_documented() -> None:
+def test_every_cause_is_tested() -> None:
     names = [cause.name for cause in CAUSES]
     own = {"no-peers", "peermem", "node-settings", "path-mtu", "nic-route"}
     own |= {"empty-channels", "nic-isolated", "slot", "nic-lanes", "drive-pcie"}  # see test_posted_machines
     own |= {"nic-no-gid", "low-clocks"}
     assert len(set(names)) == len(names) and set(names) == SIGNS.keys() | own
-    page = (Path(__file__).parents[2] / "docs/doctor.md").read_text()
-    defects, conditions = (
-        re.findall(r"^### (\S+)$", part, re.MULTILINE) for part in page.split("## Conditions")
-    )
-    sure = [cause.name for cause in CAUSES if cause.weight in (Weight.DEFECT, Weight.BUSY)]
-    assert defects == sure and sorted(conditions) == sorted(set(names) - {*sure})
+
+
+ROOT = Path(__file__).parents[2]
+PAGE, DATA = ROOT / "docs/doctor.md", ROOT / "src/wirespeed/data/causes.toml"
+
+
+def sections(*weights: Weight) -> str:
+    """The sections of the causes of some weights, as the documentation has them."""
+    made = []
     for cause in CAUSES:
-        assert all(command in page for command in at_device(cause.confirm, Machine("")).split("; ")), (
-            cause.name
-        )
+        if cause.weight not in weights:
+            continue
+        commands = ", ".join(f"`{one}`" for one in at_device(cause.confirm, Machine("")).split("; "))
+        shown = f" ({cause.shows})" if cause.shows else ""
+        todo = f"Confirm: {commands}{shown}. Remedy: {cause.marked_remedy}."
+        todo += f" Source: {'; '.join(cause.sources)}." if cause.sources else ""
+        lines = textwrap.wrap(todo, 126, break_on_hyphens=False, break_long_words=False)
+        made.append("\n".join([f"### {cause.name}", cause.text.strip(), *lines]) + "\n")
+    return "\n".join(made)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "weights"),
+    [
+        ("## Defects\n\n", "\n## Conditions and notes\n", (Weight.DEFECT, Weight.BUSY)),
+        ("at 0.4 to 0.7 of the rate through their memory.\n\n", "", (Weight.CONDITION, Weight.NOTE)),
+    ],
+)
+def test_the_page_has_the_causes_of_the_data(
+    start: str, end: str, weights: tuple[Weight, ...], request: pytest.FixtureRequest
+) -> None:
+    before, _, rest = PAGE.read_text().partition(start)
+    after = rest[rest.index(end) :] if end else ""
+    if request.config.getoption("--update-golden"):
+        PAGE.write_text(before + start + sections(*weights) + after)
+    assert before + start + sections(*weights) + after == PAGE.read_text(), "run `pytest --update-golden`"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ('weight = "defect"', 'weight = "bad"', "cause 'nvlinks': Invalid enum value 'bad' - at `$.weight`"),
+        ("title =", "titel =", "cause 'nvlinks': Object contains unknown field `titel`"),
+        ('does = "slower"', 'does = "slow"', "cause 'nvlinks': does is 'slow' (did you mean 'slower'?)"),
+        ("text = ", "shows = ", "cause 'nvlinks': it has no text"),
+        ("[[cause]]", "[[causes]]", "unknown table 'causes'; write [[cause]] or [[error]]"),
+        ("[[cause]]", "[[error]]", "cause is no array of tables; write [[cause]]"),
+        ("[[cause]]", "[[cause]", "is not valid TOML"),
+        ('of = "nvlink"\n', "", "cause 'nvlinks': 'with_links' requires the kind of the links"),
+    ],
+)
+def test_a_wrong_file_is_one_line_with_the_entry(old: str, new: str, why: str) -> None:
+    text = DATA.read_text().split("[[cause]]")[2]
+    with pytest.raises(UsageError) as error:
+        parse_causes(f"[[cause]]{text}".replace(old, new, 1))
+    assert why in str(error.value) and "\n" not in str(error.value) and "causes.toml" in str(error.value)
+
+
+def test_a_cause_without_signs_or_with_a_name_that_exists_is_refused() -> None:
+    (known,) = (cause for cause in CAUSES if cause.name == "nvlinks")
+    with pytest.raises(UsageError, match="'nvlnks': no function nvlnks yields its signs"):
+        evidence_of(replace(known, name="nvlnks"))
+    with pytest.raises(UsageError, match="no function nvlinks_between"):
+        evidence_of(replace(known, between=True))
+    text = DATA.read_text()
+    with pytest.raises(UsageError, match="the cause 'fabric' is there twice"):
+        parse_causes(text.replace('name = "nvlinks"', 'name = "fabric"', 1))
+
+
+def test_peer_access_has_the_causes_with_an_effect_on_it() -> None:
+    assert {cause.name for cause, _, _ in PEER_CAUSES} == {cause.name for cause in causes() if cause.peers}
+    assert all(cause.peers for cause in causes() if cause.only_peers)
 
 
 def measured(

@@ -17,7 +17,7 @@ from wirespeed.backends import describe
 from wirespeed.cli.main import main
 from wirespeed.driver import worker
 from wirespeed.hardware import limits
-from wirespeed.judging import omissions as expectations
+from wirespeed.judging import replanned as expectations
 from wirespeed.reports import Style, console
 from wirespeed.results.store import load
 from wirespeed.testcases.table import find

@@ -1,4 +1,4 @@
-"""docs/limits.md: its table is made from the data, its examples are run."""
+"""docs/limits.md and docs/thresholds.md: tables are made from the data, examples are run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from wirespeed.cli.main import main
 from wirespeed.data import cpu_sheets, efficiencies, factors, paths
 from wirespeed.hardware.topology import EngineRate
 from wirespeed.judging.gates import load
-from wirespeed.units import GB
+from wirespeed.judging.thresholds import Threshold, all_thresholds
+from wirespeed.statistics import grouped
+from wirespeed.units import GB, KIB, format_size
 
 PAGE = Path(__file__).parents[2] / "docs/limits.md"
 
@@ -63,6 +65,44 @@ TABLES = (
     ("| memory of | link | compute capability | typical, ns | warning above, ns |\n|---|---|---|---|---|\n",
      "\n## Verdicts", gpus),
 )  # fmt: skip
+
+
+def amount(one: Threshold) -> str:
+    """The value of a threshold with its unit."""
+    if one.unit == "B" and one % KIB == 0:
+        return format_size(int(one))
+    return f"{one:g}{'' if one.unit == '%' else ' '}{one.unit}".strip()
+
+
+def thresholds() -> str:
+    """The sections of docs/thresholds.md."""
+    parts = []
+    for subject, rows in grouped((one.subject, (name, one)) for name, one in all_thresholds()).items():
+        parts.append(f"## {subject}\n\n| name | value | meaning | reason; source |\n|---|---|---|---|\n")
+        for name, one in rows:
+            why = f"{one.reason.removesuffix('.')}; *{one.source}*"
+            parts.append(f"| `{name}` | {amount(one)} | {one.meaning} | {why} |\n")
+        parts.append("\n")
+    return "".join(parts).rstrip() + "\n"
+
+
+def test_the_page_of_thresholds_is_that_of_the_data(request: pytest.FixtureRequest) -> None:
+    page = PAGE.with_name("thresholds.md")
+    before = page.read_text().partition("## ")[0]
+    if request.config.getoption("--update-golden"):
+        page.write_text(before + thresholds())
+    assert before + thresholds() == page.read_text(), "run `pytest --update-golden`"
+
+
+def test_every_threshold_has_a_meaning_a_reason_a_source_and_a_user() -> None:
+    named = dict(all_thresholds())
+    assert len(named) > 60
+    folder = PAGE.parents[1] / "src/wirespeed"
+    users = [path.read_text() for path in folder.rglob("*.py") if path.name != "thresholds.py"]
+    for name, one in named.items():
+        assert one.source and one.unit in ("", "%", "B", "B/s", "s"), name
+        assert one.meaning.endswith(".") and one.reason.endswith("."), name
+        assert any(re.search(rf"\b{name}\b", text) for text in users), f"{name} has no user"
 
 
 @pytest.fixture

@@ -15,12 +15,13 @@ from wirespeed.backends.host.nic_facts import counters, facts, of_interface
 from wirespeed.backends.recording import Recorder, opened, record_in
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.tree import Tree
+from wirespeed.data.causes import Weight
 from wirespeed.features.qualify.limits import below_limits, fastest, of_rdma, of_tcp
 from wirespeed.hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known
 from wirespeed.hardware.topology import Rank
-from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.causes import CAUSES, signs_of
 from wirespeed.judging.causes.evidence_nic import port_of as shared_port
-from wirespeed.judging.causes.record import Sign, Weight
+from wirespeed.judging.causes.record import Sign
 from wirespeed.judging.cells_seen import slow_keys
 from wirespeed.judging.diagnosis import _slow
 from wirespeed.judging.judged import Judged
@@ -85,7 +86,7 @@ def signs(found: Facts, *more: Fact) -> list[tuple[str, Weight, str]]:
     return [
         (cause.name, sign.weight or cause.weight, sign.text)
         for cause in NIC_CAUSES
-        for sign in cause.signs(MACHINE, found)
+        for sign in signs_of(cause, MACHINE, found)
     ]
 
 
@@ -268,7 +269,7 @@ def test_a_container_without_device_files(tmp_path: Path) -> None:
     found = Facts((*read(tmp_path), Fact(Known.PEERMEM, ON)))
     assert found.text(Known.RDMA_FILES) == OFF
     (cause,) = (one for one in CAUSES if one.name == "rdma-files")
-    assert [sign.text for sign in cause.signs(MACHINE, found)] == [
+    assert [sign.text for sign in signs_of(cause, MACHINE, found)] == [
         "mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 4 more exist, but not /dev/infiniband/uverbs*"
     ]
 
@@ -400,7 +401,7 @@ def test_ports_that_are_slower_than_those_of_another_node() -> None:
         for fact in (Fact(Known.PORT_STATE, "ACTIVE", "", "mlx5_0", host=host),
                      Fact(Known.PORT_RATE, rate, "Gbit/s", "mlx5_0", host=host))
     ]  # fmt: skip
-    found = [(sign.host, sign.text) for sign in cause.signs(MACHINE, Facts(facts))]
+    found = [(sign.host, sign.text) for sign in signs_of(cause, MACHINE, Facts(facts))]
     assert found == [("b", "200 Gbit/s on b, 400 on a")]
 
 

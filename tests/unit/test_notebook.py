@@ -69,6 +69,7 @@ def notebook() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.long
 def test_every_cell_runs_and_has_its_output(notebook: dict[str, Any], request: pytest.FixtureRequest) -> None:
     pytest.importorskip("pandas")
     names: dict[str, Any] = {}

@@ -13,26 +13,25 @@ from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.features.p2p.causes import find_peers
 from wirespeed.features.p2p.judging import problems
+from wirespeed.features.p2p.slow_pairs import with_slow
 from wirespeed.hardware.facts import ON, Fact, Known
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import WrongData
+from wirespeed.judging.thresholds import PEER_OF_HOST, PEER_OF_LINE, PEER_OF_MIRROR, PEER_OF_PEERS
 from wirespeed.judging.verdict import Verdict
 from wirespeed.peer_access import (
-    OF_HOST,
-    OF_LINE,
-    OF_MIRROR,
-    OF_PEERS,
     PEER_ACCESS,
     Attempt,
     Pair,
     PeerAccess,
     PeerMechanism,
     PeerVerdict,
-    with_slow,
 )  # fmt: skip
 
 V, M = PeerVerdict, PeerMechanism
-assert (OF_HOST, OF_MIRROR, OF_PEERS, OF_LINE) == (0.6, 0.5, 0.5, 0.5), "docs/p2p.md has the numbers"
+assert (PEER_OF_HOST, PEER_OF_MIRROR, PEER_OF_PEERS, PEER_OF_LINE) == (0.6, 0.5, 0.5, 0.5), (
+    "docs/p2p.md has the numbers"
+)
 GPUS = ("gpu0", "gpu1", "gpu2")
 RATE = 50e9
 
@@ -52,7 +51,7 @@ def verdict(access: PeerAccess, pair: Pair, joined: object = None, line: float =
 def test_slower_than_pairs_joined_alike(factor: float, found: PeerVerdict) -> None:
     """Both directions of a pair are slow, so that only other pairs show it."""
     rates = dict.fromkeys(permutations(GPUS, 2), RATE)
-    rates["gpu0", "gpu1"] = rates["gpu1", "gpu0"] = OF_PEERS * RATE * factor
+    rates["gpu0", "gpu1"] = rates["gpu1", "gpu0"] = PEER_OF_PEERS * RATE * factor
     assert verdict(copies(rates), ("gpu0", "gpu1")) is found
     few = {pair: rates[pair] for pair in (("gpu0", "gpu1"), ("gpu1", "gpu0"), ("gpu0", "gpu2"))}
     assert verdict(copies(few), ("gpu0", "gpu1")) is V.WORKS, "the median of three says nothing"
@@ -61,20 +60,20 @@ def test_slower_than_pairs_joined_alike(factor: float, found: PeerVerdict) -> No
 @pytest.mark.parametrize(("factor", "found"), [(0.999, V.SLOW), (1.001, V.WORKS)])
 def test_slower_than_through_the_host(factor: float, found: PeerVerdict) -> None:
     """The slower of the two ways counts: a copy through the host takes both."""
-    rates = dict.fromkeys([("gpu0", "gpu1"), ("gpu1", "gpu0")], OF_HOST * 20e9 * factor)
+    rates = dict.fromkeys([("gpu0", "gpu1"), ("gpu1", "gpu0")], PEER_OF_HOST * 20e9 * factor)
     assert verdict(copies(rates, {"gpu0": 20e9, "gpu1": 40e9}), ("gpu0", "gpu1")) is found
     assert verdict(copies(rates, {"gpu0": 40e9}), ("gpu0", "gpu1")) is V.WORKS, "one way is unknown"
 
 
 @pytest.mark.parametrize(("factor", "found"), [(0.999, V.SLOW), (1.001, V.WORKS)])
 def test_slower_than_the_other_direction(factor: float, found: PeerVerdict) -> None:
-    rates = {("gpu0", "gpu1"): OF_MIRROR * RATE * factor, ("gpu1", "gpu0"): RATE}
+    rates = {("gpu0", "gpu1"): PEER_OF_MIRROR * RATE * factor, ("gpu1", "gpu0"): RATE}
     assert verdict(copies(rates), ("gpu0", "gpu1")) is found
 
 
 @pytest.mark.parametrize(("factor", "found"), [(0.999, V.SLOW), (1.001, V.WORKS)])
 def test_slower_than_the_line(factor: float, found: PeerVerdict) -> None:
-    rates = dict.fromkeys([("gpu0", "gpu1"), ("gpu1", "gpu0")], OF_LINE * RATE * factor)
+    rates = dict.fromkeys([("gpu0", "gpu1"), ("gpu1", "gpu0")], PEER_OF_LINE * RATE * factor)
     assert verdict(copies(rates), ("gpu0", "gpu1"), line=RATE) is found
 
 

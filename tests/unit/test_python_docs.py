@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from wirespeed.document import Document, TestcaseResult
-from wirespeed.judging.diagnosis import Diagnosis, Finding
+from wirespeed.judging.diagnosis import Diagnosis
+from wirespeed.judging.finding import Finding
 from wirespeed.judging.judge import Check
 from wirespeed.judging.judged import Judged
 from wirespeed.tables import Cell, Table

@@ -26,7 +26,7 @@ from wirespeed.features.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS
 from wirespeed.features.qualify.simulated_cluster import SimulatedCluster, parse_cluster
 from wirespeed.features.qualify.text import certainty
 from wirespeed.judging.judge import judge
-from wirespeed.judging.path_kinds import verdict_of
+from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import (
     OF_NODE,
@@ -361,6 +361,7 @@ def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:
     assert "equally fast" not in certainty(early) and not early.varies
 
 
+@pytest.mark.long
 def test_4096_nodes_take_seconds() -> None:
     started = time.process_time()
     found = qualified("dgx-a100-8x4096+nic=0.5@node4000.3")

@@ -34,7 +34,7 @@ from wirespeed.features.qualify.tcp_probe import TcpProbe
 from wirespeed.features.qualify.text import evidence
 from wirespeed.features.qualify.transfer_cluster import TransferCluster
 from wirespeed.hardware.facts import Fact, Known
-from wirespeed.judging.path_kinds import verdict_of
+from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import EndMemory, PartKind, QualifiedNode, Round, Stage
 from wirespeed.worlds.base import Member, RankLost, World

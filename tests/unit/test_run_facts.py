@@ -19,11 +19,11 @@ from wirespeed.backends.gpu.loaded_links import LoadedLinks
 from wirespeed.backends.nccl import debug
 from wirespeed.backends.nccl.debug import Debug, transports
 from wirespeed.backends.tree import Tree
+from wirespeed.data.causes import Weight
 from wirespeed.document import Document
 from wirespeed.hardware.facts import COUNTED, Fact, Facts, Known
 from wirespeed.hardware.topology import Link, LinkKind, Machine
-from wirespeed.judging.causes import CAUSES
-from wirespeed.judging.causes.record import Weight
+from wirespeed.judging.causes import CAUSES, signs_of
 from wirespeed.judging.causes.run_facts import facts_of
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
@@ -134,14 +134,14 @@ def test_low_clocks_without_a_throttle_reason(after: tuple[float, float, float],
     facts = (Fact(Known.MEMORY_CLOCK_POSSIBLE, 2619e6, "Hz", OF_GPU0),)
     run = document((clocks(405, 345, 8), clocks(*after)), facts=facts)
     (cause,) = (one for one in CAUSES if one.name == "low-clocks")
-    found = [sign.text for sign in cause.signs(run.machine, facts_of(run))]
+    found = [sign.text for sign in signs_of(cause, run.machine, facts_of(run))]
     assert found == ([f"{text} while it was measured, without a throttle reason"] if text else [])
     throttling = (
         (*clocks(405, 345, 8), throttled("power cap", 0)),
         (*clocks(*after), throttled("power cap", 9)),
     )
     reasoned = document(throttling, facts=facts)
-    assert not list(cause.signs(reasoned.machine, facts_of(reasoned)))
+    assert not list(signs_of(cause, reasoned.machine, facts_of(reasoned)))
 
 
 @pytest.mark.parametrize(

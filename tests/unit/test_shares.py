@@ -6,7 +6,8 @@ import pytest
 
 from wirespeed.judging.key_figures import KeyFigure
 from wirespeed.judging.path_kinds import HOST_GPU
-from wirespeed.judging.verdict import Culprit, Judgement, Suspect, SuspectKind, Verdict, of_expected, share
+from wirespeed.judging.suspects import Culprit, Suspect, SuspectKind, of_expected
+from wirespeed.judging.verdict import Judgement, Verdict, share
 from wirespeed.measurement import Unit
 from wirespeed.reports.findings import extent
 from wirespeed.results.cells import Key

@@ -13,7 +13,7 @@ from wirespeed.data import efficiencies
 from wirespeed.document import Document, Status, TestcaseResult
 from wirespeed.hardware.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
 from wirespeed.judging.criteria import Criteria
-from wirespeed.judging.inventory import hardware_changes
+from wirespeed.judging.hardware_changes import hardware_changes
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Expectation

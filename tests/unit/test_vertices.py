@@ -8,7 +8,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.hardware.devices import NumaNode
 from wirespeed.hardware.network import MachineVertices
 from wirespeed.hardware.topology import Link, LinkKind, Machine, Rank
-from wirespeed.judging.verdict import SuspectKind, Suspects
+from wirespeed.judging.suspects import SuspectKind, Suspects
 
 RANKS = (Rank(0, "a", "gpu0"), Rank(1, "b", "gpu0"))
 NAMES = ("0/gpu0", "1/gpu0", "numa0", "b:numa0", "b:numa1")

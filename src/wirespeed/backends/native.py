@@ -1,6 +1,6 @@
-# mypy: disable-error-code="untyped-decorator"
-"""Tables of calls of C functions, made without the interpreter and its lock: threads that call NCCL from
-Python contend for the lock, and a call of MPI from Python takes several times as long as a small message.
+"""Tables of calls of C functions, made by C (``native/calls.c``) without the interpreter and its lock:
+threads that call NCCL from Python contend for the lock, and a call of MPI from Python takes several times as
+long as a small message. Tables are checked here.
 """
 
 from __future__ import annotations
@@ -8,28 +8,31 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from llvmlite import ir
 
 from ..errors import BackendError
+from ..native import I64, function, library
 from ..units import NANO
-from .host.compiled import cfunc, compiled, types
-from .host.intrinsics import copy_bytes, emits, load_word, now_ns
 
 #: Name of a function and its arguments: addresses, handles and numbers.
 Call = tuple[str, tuple[int, ...]]
 
-#: Calls in the form in which compiled code makes them: one row of words for each.
+#: Calls in the form in which C makes them: one row of words for each.
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
 #: Maximum number of arguments of a call: MPI_Sendrecv has twelve.
 _MAX_ARGUMENTS = 12
-_WORD = ir.IntType(64)
-#: Position of the status of a call that failed in what compiled loops return, above its index.
+#: Position of the status of a call that failed in what C returns, above its index.
 _STATUS = 32
+#: Functions of wirespeed that tables call between the others: copy bytes (to, from, size); copy the blocks of
+#: a list (addresses of the arrays of their addresses to and from, size of a block, number of blocks); wait
+#: until a time in ns (address of the time).
+COPY, COPY_LIST, WAIT_UNTIL = "ws_copy", "ws_copy_list", "ws_wait_until"
+
+_call_all = function("ws_call_all", I64, I64, I64)
+_call_timed = function("ws_call_timed", I64, I64, I64, I64, I64)
 
 
 @dataclass(frozen=True)
@@ -45,118 +48,23 @@ class Failure:
     status: int
 
 
-@emits(types.int32, types.UniTuple(types.int64, _MAX_ARGUMENTS + 1))
-def _call(builder: ir.IRBuilder, row: Any) -> Any:
-    """Call the function at the address in the first word with the other words, and return its status.
-
-    A function with fewer arguments ignores the rest, and an ``int`` argument uses the lower half of a word,
-    by the calling conventions of x86-64 (System V) and arm64.
-    """
-    words = [builder.extract_value(row, i) for i in range(_MAX_ARGUMENTS + 1)]
-    kind = ir.FunctionType(ir.IntType(32), [_WORD] * _MAX_ARGUMENTS)
-    return builder.call(builder.inttoptr(words[0], kind.as_pointer()), words[1:])
-
-
-@compiled("int64(int64[:,::1])")
-def _run(table: Any) -> int:
-    """Make the calls; return the index of the first one that failed, and its status above it, or -1."""
-    for i in range(table.shape[0]):
-        t = table[i]
-        words = (t[0], t[1], t[2], t[3], t[4], t[5], t[6], t[7], t[8], t[9], t[10], t[11], t[12])
-        status = _call(words)
-        if status != 0:
-            return int(i | (status & 0x7FFFFFFF) << _STATUS)
-    return -1
-
-
-@lru_cache(maxsize=1)
-def copier() -> int:
-    """The address of a function that copies bytes and returns 0; arguments: to, from, size."""
-
-    @cfunc("int32(int64, int64, int64)")
-    def copy(to: int, origin: int, size: int) -> Any:
-        copy_bytes(to, origin, size)
-        return 0
-
-    _KEPT.append(copy)
-    return int(copy.address)
-
-
-@lru_cache(maxsize=1)
-def list_copier() -> int:
-    """The address of a function that copies blocks and returns 0.
-
-    Its arguments: addresses of the lists of destinations and sources, size of a block, number of blocks.
-    """
-
-    @cfunc("int32(int64, int64, int64, int64)")
-    def copy(to: int, origin: int, size: int, count: int) -> Any:
-        for place in range(0, 8 * count, 8):
-            copy_bytes(load_word(to + place), load_word(origin + place), size)
-        return 0
-
-    _KEPT.append(copy)
-    return int(copy.address)
-
-
-@lru_cache(maxsize=1)
-def waiter() -> int:
-    """The address of a function that waits until a time in ns, and returns 0; argument: where the time is."""
-
-    @cfunc("int32(int64)")
-    def wait(place: int) -> Any:
-        while now_ns() < load_word(place):
-            pass
-        return 0
-
-    _KEPT.append(wait)
-    return int(wait.address)
-
-
-#: References that keep compiled code alive while C code has its address.
-_KEPT: list[Any] = []
-
-
-@compiled("int64(int64[:,::1], int64[:,::1], int64[:,::1], int64[:,::1], int64)")
-def _timed(before: Any, table: Any, after: Any, times: Any, rounds: int) -> int:
-    """Make the calls of ``before``, then in each lap those of ``table`` in rounds and those of ``after``.
-
-    Each row of ``times`` is a lap; it receives the starts of ``table`` and ``after`` and the end, in ns.
-    Returns the index of the call that failed, at which everything ends, and its status above it, or -1.
-    """
-    failed = _run(before)
-    if failed >= 0:
-        return int(failed)
-    for lap in range(times.shape[0]):
-        times[lap, 0] = now_ns()
-        for _ in range(rounds):
-            failed = _run(table)
-            if failed >= 0:
-                return int(before.shape[0] + failed)
-        times[lap, 1] = now_ns()
-        failed = _run(after)
-        if failed >= 0:
-            return int(before.shape[0] + table.shape[0] + failed)
-        times[lap, 2] = now_ns()
-    return -1
-
-
 class Functions:
     """C functions by name. When a call fails, no further one is made, and its error is raised.
 
     Attributes:
         error: Returns the error of a call that failed.
-        libraries: Loaded libraries; the first one that has a function is used.
-        known: Addresses of functions that are in no library, by name.
+        libraries: Loaded libraries; the first one that has a function is used, after that of wirespeed.
     """
 
-    def __init__(self, error: Callable[[Failure], BackendError], *libraries: Any, **known: int) -> None:
-        self._error, self._libraries = error, libraries
-        self._addresses: dict[str, int] = dict(known)
+    def __init__(self, error: Callable[[Failure], BackendError], *libraries: Any) -> None:
+        self._error, self._libraries = error, (library(), *libraries)
+        self._addresses: dict[str, int] = {}
 
     def joined(self, other: Functions) -> Functions:
         """These functions, and those that another one has used."""
-        return Functions(self._error, *self._libraries, **(self._addresses | other._addresses))
+        both = Functions(self._error, *self._libraries[1:])
+        both._addresses = self._addresses | other._addresses
+        return both
 
     def address(self, name: str) -> int:
         """The address of a function.
@@ -165,18 +73,17 @@ class Functions:
             AttributeError: If no library has it.
         """
         if name not in self._addresses:
-            library = next(
-                (candidate for candidate in self._libraries if hasattr(candidate, name)), self._libraries[-1]
-            )
-            self._addresses[name] = ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+            of = next((one for one in self._libraries if hasattr(one, name)), self._libraries[-1])
+            self._addresses[name] = ctypes.cast(getattr(of, name), ctypes.c_void_p).value or 0
         return self._addresses[name]
 
     def bind(self, calls: Sequence[Call]) -> Callable[[], None]:
         """A function that makes the calls."""
         table = self.table(calls)
+        where = _checked(table)
 
         def run() -> None:
-            self._refuse(_run(table), [table])
+            self._refuse(_call_all(*where), [table])
 
         return run
 
@@ -220,12 +127,14 @@ class Functions:
         Returns:
             For each lap its start, the end of the second and the end of the third table, in ns.
         """
+        before, calls, after = map(_checked, tables)
+        all_three = (I64 * 6)(*before, *calls, *after)
         times = np.zeros((count, 3), np.int64)
-        self._refuse(_timed(*tables, times, rounds), tables)
+        self._refuse(_call_timed(ctypes.addressof(all_three), times.ctypes.data, count, rounds), tables)
         return times
 
     def _refuse(self, coded: int, tables: Sequence[Table]) -> None:
-        """Raise the error of a call that failed, from what a compiled loop returned."""
+        """Raise the error of a call that failed, from what C returned."""
         if coded >= 0:
             row = np.concatenate(tables)[coded & ((1 << _STATUS) - 1)]
             name = next(name for name, address in self._addresses.items() if address == row[0])
@@ -245,3 +154,15 @@ class Functions:
         for row, (name, arguments) in zip(table, calls, strict=True):
             row[: len(arguments) + 1] = (self.address(name), *arguments)
         return table
+
+
+def _checked(table: Table) -> tuple[int, int]:
+    """The address of a table, and the number of its calls.
+
+    Raises:
+        ValueError: If it is no table of calls, or a call has no function.
+    """
+    formed = table.dtype == np.int64 and table.ndim == 2 and table.shape[1] == _MAX_ARGUMENTS + 1
+    if not formed or not table.flags.c_contiguous or not table[:, 0].all():
+        raise ValueError(f"not a table of calls: {table.dtype} {table.shape}")
+    return int(table.ctypes.data), len(table)

@@ -1,6 +1,6 @@
-"""What test buffers contain before and after a Measurement: the definition that numba, CUDA
-(``kernels/contents.cu``) and numpy implement. Everything follows from a key, or (seed, rank), and the index,
-so every rank can compute the expected data itself.
+"""What test buffers contain before and after a Measurement: the definition that C
+(``native/contents.c``), CUDA (``kernels/contents.cu``) and numpy implement. Everything follows from a key, or
+(seed, rank), and the index, so every rank can compute the expected data itself.
 """
 
 from __future__ import annotations

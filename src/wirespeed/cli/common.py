@@ -130,7 +130,7 @@ def loading(options: argparse.Namespace) -> Callable[[str], Document]:
 
 
 def _opened(file: str, machine: str | None, host_memory: float | None, nics: Nics | None) -> Document:
-    from ..judging.omissions import with_host_memory
+    from ..judging.replanned import with_host_memory
     from ..results.imported_limits import with_nics
     from ..results.opening import open_run
 

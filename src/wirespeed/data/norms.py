@@ -33,6 +33,11 @@ class Kind(StrEnum):
     SEEN = "seen"  # an output of a machine that its author presents as normal
     GUIDE = "guide"  # what a guide or a maintainer says is good
     LEAST = "least"  # the lowest rate that an acceptance test accepts: no observation
+    OTHER = "other"  # of another path, or by another way, than the model's, as its note says: no observation
+
+
+#: Kinds of rates that say what is usual.
+OBSERVED = (Kind.SEEN, Kind.GUIDE)
 
 
 class Path(StrEnum):
@@ -122,7 +127,7 @@ class Norm:
 
     Attributes:
         subject: What it is about.
-        observations: The rates of the sources, without lowest accepted ones.
+        observations: The rates of the sources that say what is usual.
     """
 
     subject: Subject
@@ -154,6 +159,8 @@ _OF_GPUS = (Path.HOST_GPU, Path.GPU_GPU, Path.GPU_MEMORY, Path.COLLECTIVE, Path.
 #: Paths for which the number of devices makes a difference.
 _COUNTED = (Path.COLLECTIVE, Path.COLLECTIVE_NODES, Path.HOST_MEMORY)
 _KINDS = {kind.value for kind in Kind}
+#: Operation of a copy within a GPU whose source counts the bytes once; the memory moves them twice.
+_ONCE = "copy counted once"
 
 
 def read(name: str, text: str) -> list[PublishedRate]:
@@ -210,6 +217,7 @@ def _observation(row: dict[str, str], where: str) -> PublishedRate:
         rate = float(row["value"]) * UNITS[row["unit"]]
     except ValueError:
         raise UsageError(f"{where}: {row['value']!r} is not a rate") from None
+    rate *= 2 if row["operation"] == _ONCE else 1
     if not 0 < rate < 1e16:
         raise UsageError(f"{where}: {row['value']} {row['unit']} is not a possible rate")
     model = row["model"]
@@ -241,8 +249,8 @@ def observations() -> tuple[PublishedRate, ...]:
 
 
 def norms_of(rows: Iterable[PublishedRate]) -> dict[Subject, Norm]:
-    """The norms that observations make; the lowest accepted rates make none."""
-    of_subject = grouped((one.subject, one) for one in rows if one.kind is not Kind.LEAST)
+    """The norms that observations make; the lowest accepted rates and those of other ways make none."""
+    of_subject = grouped((one.subject, one) for one in rows if one.kind in OBSERVED)
     return {subject: Norm(subject, tuple(ones)) for subject, ones in of_subject.items()}
 
 

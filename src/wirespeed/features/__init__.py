@@ -58,6 +58,11 @@ class Feature:
         testcases: Tuples of testcases, in the order in which they run.
         backend: Whether its package has the functions of a backend (`backends.backend_modules`).
         formats: Formats of reports.
+        report: ``(document) -> Report | None`` of `reports.additions`: what all formats show of a run of the
+            feature, in place of tables.
+        page_part: ``(judged) -> PagePart | None``, also of `reports.additions`: a section of a run's page.
+        results: A module that registers its results with `reports.records.records` and
+            `reports.html.measurements.notebook_html`.
         judging: A module that may have these functions. ``alike(testcase, table)`` returns what the table
             with a key has in common with those of other paths, None for testcases of others;
             ``planned(result, case, options)`` the testcase and options that repeat the plan of its results;
@@ -86,6 +91,9 @@ class Feature:
     testcases: tuple[str, ...] = ()
     backend: bool = False
     formats: tuple[Named, ...] = ()
+    report: str = ""
+    page_part: str = ""
+    results: str = ""
     judging: str = ""
     joined: dict[str, str] = field(default_factory=dict)
     remember: str = ""
@@ -133,6 +141,8 @@ FEATURES = (
             Named("blocks", "text", "terminal"),
             Named("blocks-json", "text:render_blocks_json", "json"),
         ),
+        page_part="page:part",
+        results="results",
     ),
     Feature(
         "storage",
@@ -144,12 +154,14 @@ FEATURES = (
     Feature(
         "p2p",
         commands={"p2p": ("command", "try whether peer access between GPUs really works")},
+        page_part="page:part",
         judging="judging",
         attempt="attempts:tried",
     ),
     Feature(
         "history",
         commands={"history": ("command", "show what changed on this machine, and since when")},
+        results="results",
         remember="remembered:remember",
         past="remembered:with_past",
     ),
@@ -169,6 +181,8 @@ FEATURES = (
     Feature(
         "qualify",
         commands={"qualify": ("command", "find the slow nodes, NICs, cables and switches of a cluster")},
+        report="report:report",
+        page_part="page:part",
     ),
     Feature(
         "nvbandwidth",

@@ -5,55 +5,118 @@ predicts every measured value from a changed machine, and simulated machines beh
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
-from ..units import GIB, MIB
-from .facts import NO_HUGE_PAGES, ON, Fact, Known
+import msgspec
+
+from ..terminal import meant
+from ..units import GIB
+from .facts import Fact, FactValue, Known
 from .network import MachineVertices, nvlinks_of
 from .topology import Link, LinkKind, Machine
 
 #: Memory clock and memory of a controller that simulated systems report.
 USUAL_CLOCK_HZ, CONTROLLER_BYTES = 1.5e9, 64 * GIB
-#: Returns every place where a cause can be: a device, a switch, or empty for the whole machine.
-Places = Callable[[Machine], tuple[str, ...]]
-
-#: Value of a fact.
-Value = float | str | tuple[str, ...]
-#: Yields what the system reports if a cause is at a place, by an amount.
-Reports = Callable[[Machine, str, float], Iterator[Fact]]
 
 
-@dataclass(frozen=True)
-class Effect:
-    """What a cause does to a machine.
+class ReportedFact(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A fact that a machine reports if a cause is there.
 
     Attributes:
-        name: Name of the cause.
-        places: Returns the places where it can be.
-        apply: Returns the machine as it behaves then, for a place and a factor of the speed.
-        facts: Yields what the system reports then, for a place and an amount.
+        fact: Name of the fact.
+        value: Its value; None for the amount of the cause.
+        by: Name of the function that makes the value of the amount; empty if there is none.
+        unit: Unit of the value.
+        at: Places: ``gpus`` for each GPU at the place of the cause, empty for the host; in clusters, devices
+            and endpoints of NICs, too.
+    """
+
+    fact: Known
+    value: int | FactValue = None
+    by: str = ""
+    unit: str = ""
+    at: str = ""
+
+
+class Effect(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a cause does to a machine. Functions of this module have the names that the fields give.
+
+    Attributes:
+        where: Function that returns every place where it can be: a device, a switch, or empty for the whole
+            machine.
+        does: Function that returns the machine as it behaves then, for a place and a factor of the speed.
+        of: Kind of the links that its places have; None if ``where`` asks for none.
+        links: Kinds of the links that it slows down, if ``does`` is ``slower``.
+        reports: Facts that the system reports then.
+        reporter: Function that yields further ones, for a place and an amount; empty if there is none.
         amounts: Possible amounts; empty if the amount may be any factor between 0 and 1.
-        factor: Returns the factor of the speed for a place and an amount.
+        speed: Function that returns the factor of the speed for a place and an amount; empty if the amount
+            is the factor.
         usual: Amount if none is given.
         collectives: Whether it affects only collectives.
         reroutes: Whether data takes another route, which is harder to predict than a slower link.
         partial: Whether it may slow only some of the links of its place.
         witnesses: Facts of a device each of which, where it is known and does not speak for the cause, rules
             it out.
+        name: Name of the cause.
     """
 
-    name: str
-    places: Places
-    apply: Callable[[Machine, str, float], Machine]
-    facts: Reports
+    where: str
+    does: str
+    of: LinkKind | None = None
+    links: tuple[LinkKind, ...] = ()
+    reports: tuple[ReportedFact, ...] = ()
+    reporter: str = ""
     amounts: tuple[float, ...] = ()
-    factor: Callable[[Machine, str, float], float] = lambda machine, place, amount: amount
+    speed: str = ""
     usual: float = 0.5
     collectives: bool = False
     reroutes: bool = False
     partial: bool = False
-    witnesses: tuple[str, ...] = ()
+    witnesses: tuple[Known, ...] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        named: list[tuple[str, str, Collection[str]]] = [
+            ("where", self.where, _WHERE), ("does", self.does, _DOES), ("speed", self.speed, {"", *_SPEEDS}),
+            ("reporter", self.reporter, {"", *_REPORTERS}),
+            *(("by", change.by, {"", *_VALUES}) for change in self.reports),
+        ]  # fmt: skip
+        for field, name, known in named:
+            if name not in known:
+                names = sorted(filter(None, known))
+                raise ValueError(f"{field} is {name!r}{meant(name, names)}; write one of {', '.join(names)}")
+        if self.of is None and self.where in _OF_LINKS:
+            raise ValueError(f"{self.where!r} requires the kind of the links: add of")
+        if not (self.reports or self.reporter):
+            raise ValueError("it reports nothing; add reports or reporter")
+
+    def places(self, machine: Machine) -> tuple[str, ...]:
+        """Every place where it can be: a device, a switch, or empty for the whole machine."""
+        if self.of is not None and (of_links := _OF_LINKS.get(self.where)):
+            return of_links(machine, self.of)
+        return _WHERE[self.where](machine)
+
+    def apply(self, machine: Machine, place: str, factor: float) -> Machine:
+        """The machine as it behaves then."""
+        if self.does == _SLOWER:
+            return _slower(machine, place, factor, self.links)
+        return _DOES[self.does](machine, place, factor)
+
+    def factor(self, machine: Machine, place: str, amount: float) -> float:
+        """The factor of the speed."""
+        return _SPEEDS[self.speed](machine, place, amount) if self.speed else amount
+
+    def facts(self, machine: Machine, place: str, amount: float) -> Iterator[Fact]:
+        """Yield what the system reports if it is at a place, by an amount."""
+        for change in self.reports:
+            value = _VALUES[change.by](amount) if change.by else change.value
+            value = amount if value is None else value
+            gpus = [gpu.device for gpu in MachineVertices(machine).gpus_at(place)] if change.at else [""]
+            for device in gpus:
+                yield Fact(change.fact, value, change.unit, device)
+        if self.reporter:
+            yield from _REPORTERS[self.reporter](machine, place, amount)
 
 
 def _gpus(machine: Machine) -> tuple[str, ...]:
@@ -64,18 +127,26 @@ def _sockets(machine: Machine) -> tuple[str, ...]:
     return tuple(node.name for node in machine.numa if machine.links_at(f"{node.name}-{node.name}"))
 
 
-def _everywhere(kind: LinkKind) -> Places:
-    return lambda machine: ("",) if any(link.kind is kind for link in machine.links) else ()
+def _several_sockets(machine: Machine) -> tuple[str, ...]:
+    return _sockets(machine) if len(machine.numa) > 1 else ()
 
 
-def _with(kind: LinkKind) -> Places:
+def _everywhere(machine: Machine, kind: LinkKind) -> tuple[str, ...]:
+    return ("",) if any(link.kind is kind for link in machine.links) else ()
+
+
+def _with(machine: Machine, kind: LinkKind) -> tuple[str, ...]:
     """The GPUs with links of a kind."""
+    ends = {end for link in machine.links if link.kind is kind for end in link.ends}
+    return tuple(gpu for gpu in _gpus(machine) if gpu in ends)
 
-    def places(machine: Machine) -> tuple[str, ...]:
-        ends = {end for link in machine.links if link.kind is kind for end in link.ends}
-        return tuple(gpu for gpu in _gpus(machine) if gpu in ends)
 
-    return places
+def _everywhere_and_with(machine: Machine, kind: LinkKind) -> tuple[str, ...]:
+    return (*_everywhere(machine, kind), *_with(machine, kind))
+
+
+def _several_with(machine: Machine, kind: LinkKind) -> tuple[str, ...]:
+    return ("",) if len(_with(machine, kind)) > 1 else ()
 
 
 def _switches(machine: Machine) -> tuple[str, ...]:
@@ -90,12 +161,12 @@ def root_port(index: int) -> str:
 
 def _isolating(machine: Machine) -> tuple[str, ...]:
     """The switches; without any, the whole machine: its root ports."""
-    return _switches(machine) or (("",) if len(_with(LinkKind.PCIE)(machine)) > 1 else ())
+    return _switches(machine) or (("",) if len(_with(machine, LinkKind.PCIE)) > 1 else ())
 
 
 def _slots(machine: Machine) -> tuple[str, ...]:
     """What has a PCIe link towards the host: GPUs and switches."""
-    return (*_with(LinkKind.PCIE)(machine), *_switches(machine))
+    return (*_with(machine, LinkKind.PCIE), *_switches(machine))
 
 
 def scaled(machine: Machine, chosen: Collection[int], factor: float) -> Machine:
@@ -107,16 +178,10 @@ def scaled(machine: Machine, chosen: Collection[int], factor: float) -> Machine:
     return replace(machine, links=links)
 
 
-def _slower(*kinds: LinkKind) -> Callable[[Machine, str, float], Machine]:
-    """A function that slows down the links of some kinds at a place, or everywhere."""
-
-    def apply(machine: Machine, place: str, factor: float) -> Machine:
-        chosen = {
-            i for i, link in enumerate(machine.links) if link.kind in kinds and place in ("", *link.ends)
-        }
-        return scaled(machine, chosen, factor)
-
-    return apply
+def _slower(machine: Machine, place: str, factor: float, kinds: Collection[LinkKind] = ()) -> Machine:
+    """Slow down the links of some kinds at a place, or everywhere."""
+    chosen = {i for i, link in enumerate(machine.links) if link.kind in kinds and place in ("", *link.ends)}
+    return scaled(machine, chosen, factor)
 
 
 def _upwards(machine: Machine, place: str, factor: float) -> Machine:
@@ -205,7 +270,7 @@ def _moved(machine: Machine, place: str, factor: float) -> Machine:
 
 def _movable(machine: Machine) -> tuple[str, ...]:
     connected = any(link.kind is LinkKind.SOCKET for link in machine.links)
-    return _with(LinkKind.PCIE)(machine) if connected and len(machine.numa) > 1 else ()
+    return _with(machine, LinkKind.PCIE) if connected and len(machine.numa) > 1 else ()
 
 
 def _without_nvlink(machine: Machine, place: str, factor: float) -> Machine:
@@ -221,13 +286,13 @@ def _without_nvlink(machine: Machine, place: str, factor: float) -> Machine:
 
 def _replaceable(machine: Machine) -> tuple[str, ...]:
     """The whole machine if all GPUs reach each other by PCIe, too."""
-    by_pcie = set(_with(LinkKind.PCIE)(machine))
-    linked = _with(LinkKind.NVLINK)(machine)
+    by_pcie = set(_with(machine, LinkKind.PCIE))
+    linked = _with(machine, LinkKind.NVLINK)
     return ("",) if linked and by_pcie.issuperset(linked) else ()
 
 
 def _each_replaceable(machine: Machine) -> tuple[str, ...]:
-    return ("", *_with(LinkKind.NVLINK)(machine)) if _replaceable(machine) else ()
+    return ("", *_with(machine, LinkKind.NVLINK)) if _replaceable(machine) else ()
 
 
 def _host_nodes(machine: Machine) -> tuple[str, ...]:
@@ -252,35 +317,6 @@ def _of_links(machine: Machine, place: str, amount: float) -> float:
     if amount < 1:
         return amount
     return amount / (nvlinks_of(machine, MachineVertices(machine).of(place).device) or 18)
-
-
-def _host(name: Known, value: Callable[[float], Value]) -> Reports:
-    """A function that reports a fact of the host."""
-
-    def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-        yield Fact(name, value(amount))
-
-    return facts
-
-
-def _each(name: Known, value: Callable[[float], Value], unit: str = "") -> Reports:
-    """A function that reports a fact of every GPU at a place."""
-
-    def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-        for gpu in MachineVertices(machine).gpus_at(place):
-            yield Fact(name, value(amount), unit, gpu.device)
-
-    return facts
-
-
-def _together(*several: Reports) -> Reports:
-    """A function that reports several facts."""
-
-    def facts(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
-        for reports in several:
-            yield from reports(machine, place, amount)
-
-    return facts
 
 
 def _of_isolation(machine: Machine, place: str, amount: float) -> Iterator[Fact]:
@@ -317,53 +353,39 @@ def _unchanged(machine: Machine, place: str, factor: float) -> Machine:
     return machine
 
 
-_PCIE, _NVLINK = LinkKind.PCIE, LinkKind.NVLINK
-#: Amount and usual amount of what is there, or is not.
-_WHOLE: dict[str, Any] = {"amounts": (1.0,), "usual": 1.0}
-#: All effects, with the names of their causes.
-EFFECTS = {effect.name: effect for effect in (
-    Effect("fabric", _each_replaceable, _without_nvlink, _each(Known.FABRIC, lambda _: "not started"),
-           **_WHOLE, reroutes=True),
-    Effect("nvlinks", _with(_NVLINK), _slower(_NVLINK), _of_missing_links, factor=_of_links),
-    Effect("pcie-width", _slots, _upwards, _each(Known.PCIE_WIDTH, lambda lanes: lanes), (8.0, 4.0, 2.0, 1.0),
-           lambda machine, place, lanes: lanes / 16, 8.0, witnesses=(Known.PCIE_WIDTH_LOADED,)),
-    Effect("pcie-generation", _slots, _upwards, _each(Known.PCIE_GENERATION_LOADED, lambda n: n),
-           (5.0, 4.0, 3.0, 2.0, 1.0), _of_generation, 3.0),
-    Effect("throttled", _gpus, _memory_of_gpus, _together(
-        _each(Known.THROTTLED_TIME, lambda f: round(100 * (1 - f)), "%"),
-        _each(Known.THROTTLED_BY, lambda _: "thermal slowdown"))),
-    Effect("bandwidth-mode", lambda machine: (*_everywhere(_NVLINK)(machine), *_with(_NVLINK)(machine)),
-           _slower(_NVLINK), _each(Known.BANDWIDTH_MODE, lambda f: "half" if f <= 0.5 else "3/4"),
-           (0.75, 0.5)),
-    Effect("nccl-disabled", _replaceable, _without_nvlink, _together(
-        _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_P2P_DISABLE=1",)),
-        _host(Known.NCCL_TRANSPORTS, lambda _: ("SHM/direct",))), **_WHOLE, collectives=True, reroutes=True),
-    Effect("nccl-settings", _everywhere(_NVLINK), _slower(_NVLINK, _PCIE),
-           _host(Known.NCCL_VARIABLES, lambda _: ("NCCL_MAX_NCHANNELS=1",)), collectives=True),
-    Effect("busy-gpu", _gpus, _slower(*LinkKind), _together(
-        _each(Known.UTILISATION, lambda f: round(100 * (1 - f)), "%"),
-        _each(Known.PROCESSES, lambda _: 1)), partial=True),
-    Effect("busy-cpus", _host_nodes, _memory_of_sockets, _host(Known.PRESSURE, lambda f: 100 * (1 - f))),
-    Effect("pcie-errors", _with(_PCIE), _upwards, _each(Known.PCIE_FAILED, lambda _: 20.0), usual=0.9),
-    Effect("nvlink-errors", _with(_NVLINK), _slower(_NVLINK), _each(Known.NVLINK_RETRIED, lambda _: 4000.0),
-           usual=0.9),
-    Effect("dimms", lambda machine: _sockets(machine) if len(machine.numa) > 1 else (), _memory_of_sockets,
-           _of_dimms, tuple(float(k) for k in range(1, 8)), lambda machine, place, count: count / 8, 4.0),
-    Effect("confined", _host_nodes, _memory_of_sockets, _of_cpus),
-    Effect("acs", _isolating, _split, _of_isolation, **_WHOLE, reroutes=True),
-    Effect("iommu", lambda machine: ("",) if len(_with(_PCIE)(machine)) > 1 else (), _translated,
-           _host(Known.IOMMU, lambda _: ("DMA-FQ",)), usual=0.3, reroutes=True),
-    Effect("wrong-numa", _movable, _moved, _each(Known.NUMA_NODE, lambda _: "unknown"), **_WHOLE,
-           reroutes=True),
-    Effect("bar1", _with(_PCIE), _unchanged, _each(Known.BAR1, lambda _: 256.0 * MIB, "B"), **_WHOLE),
-    Effect("lowered", _gpus, _memory_of_gpus, _each(Known.MEMORY_CLOCK, lambda f: f * USUAL_CLOCK_HZ)),
-    Effect("nvlinks-inactive", _everywhere(_NVLINK), _slower(_NVLINK), _of_missing_links, factor=_of_links),
-    Effect("confidential", _everywhere(_PCIE), _slower(_PCIE), _each(Known.CONFIDENTIAL, lambda _: ON)),
-    Effect("huge-pages", _everywhere(_PCIE), _slower(_PCIE),
-           _host(Known.HUGE_PAGES, lambda _: NO_HUGE_PAGES)),
-    Effect("nodes-per-socket", _host_nodes, _memory_of_sockets, _host(Known.NODES_PER_SOCKET, lambda n: n),
-           (2.0, 4.0), lambda machine, place, nodes: 1 / nodes, 4.0),
-    Effect("mig", _gpus, _unchanged, _each(Known.MIG, lambda _: ON), **_WHOLE),
-    Effect("ecc", _gpus, _unchanged, _each(Known.REMAP_PENDING, lambda _: ON), **_WHOLE),
-    Effect("shm", _everywhere(LinkKind.MEMORY), _unchanged, _host(Known.SHM, lambda _: 64.0 * MIB), **_WHOLE),
-)}  # fmt: skip
+#: Value of ``does`` for the function that needs kinds of links.
+_SLOWER = "slower"
+#: Names in ``causes.toml`` -> functions: places with links of a kind, and all places.
+_OF_LINKS = {
+    "everywhere": _everywhere, "with_links": _with, "everywhere_and_with_links": _everywhere_and_with,
+    "several_with_links": _several_with,
+}  # fmt: skip
+_WHERE: dict[str, Callable[..., tuple[str, ...]]] = {
+    "gpus": _gpus, "several_sockets": _several_sockets, "host_nodes": _host_nodes, "slots": _slots,
+    "isolating": _isolating, "movable": _movable, "replaceable": _replaceable,
+    "each_replaceable": _each_replaceable, **_OF_LINKS,
+}  # fmt: skip
+_DOES: dict[str, Callable[[Machine, str, float], Machine]] = {
+    _SLOWER: _slower, "upwards": _upwards, "memory_of_gpus": _memory_of_gpus,
+    "memory_of_sockets": _memory_of_sockets, "split": _split, "translated": _translated, "moved": _moved,
+    "without_nvlink": _without_nvlink, "unchanged": _unchanged,
+}  # fmt: skip
+#: Names of what an amount does to the speed -> functions.
+_SPEEDS: dict[str, Callable[[Machine, str, float], float]] = {
+    "of_nvlinks": _of_links,
+    "of_generation": _of_generation,
+    "of_16_lanes": lambda machine, place, lanes: lanes / 16,
+    "of_8_modules": lambda machine, place, count: count / 8,
+    "of_nodes": lambda machine, place, nodes: 1 / nodes,
+}
+_REPORTERS: dict[str, Callable[[Machine, str, float], Iterator[Fact]]] = {
+    "isolation": _of_isolation, "missing_nvlinks": _of_missing_links, "fewer_modules": _of_dimms,
+    "fewer_cpus": _of_cpus,
+}  # fmt: skip
+#: Names of values of facts -> functions of the amount.
+_VALUES: dict[str, Callable[[float], FactValue]] = {
+    "lost_percent": lambda factor: round(100 * (1 - factor)),
+    "lost_time": lambda factor: 100 * (1 - factor),
+    "nvlink_mode": lambda factor: "half" if factor <= 0.5 else "3/4",
+    "usual_clock": lambda factor: factor * USUAL_CLOCK_HZ,
+}

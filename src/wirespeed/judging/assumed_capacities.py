@@ -23,11 +23,10 @@ _Rate = tuple[LinkKind, float, frozenset[str]]
 def unconfirmed(
     machine: Machine, cells: Sequence[Placed], tolerance: float
 ) -> dict[int, tuple[str, LinkKind | None]]:
-    """Return the cells outside their range of which an assumed capacity may be the reason.
+    """The cells outside their range of which an assumed capacity may be the reason.
 
-    A data sheet says what a GPU can do, not what its slot, host or partition allows. If a device reaches the
-    expected range, others of the same rate are compared with it; if none does, the capacity may be wrong. It
-    is not the reason for a value that exceeds every link of the GPU.
+    A low value is never excused by other low values: it depends only on what is assumed (see ``is_sure``). A
+    high one is impossible if another value confirms the capacity, or no link of the GPU is as fast.
 
     Args:
         machine: The machine.
@@ -52,19 +51,67 @@ def unconfirmed(
             (link.kind, link.capacity, frozenset(link.ends if i in differing else ()))
             for i, link in zip(indices, limiting, strict=True) if link.assumed and link.capacity
         }  # fmt: skip
-        if cell.expected[0] <= cell.value <= (cell.peak or cell.limit) * (1 + tolerance):
+        if cell.value < cell.expected[0]:
+            if unsure := [link for link in limiting if link.assumed and not is_sure(machine, link)]:
+                why = f"below the range of a capacity that is assumed ({unsure[0].origin})"
+                outside[i] = set(), why, None
+        elif cell.value <= (cell.peak or cell.limit) * (1 + tolerance):
             confirmed |= rates
-        elif rates:
+        elif rates and (
+            measured.result.collective
+            or not _is_impossible(machine, limiting, cell.value / cell.limit, tolerance)
+        ):
             link = next(link for link in limiting if link.assumed)
-            if cell.value < cell.expected[0]:
-                why = f"below the range of a capacity that no value confirms ({link.origin})"
-                outside[i] = rates, why, None
-            elif measured.result.collective or not _is_impossible(
-                machine, limiting, cell.value / cell.limit, tolerance
-            ):
-                why = f"above the limit of a capacity that no value confirms ({link.origin})"
-                outside[i] = rates, why, link.kind
+            why = f"above the limit of a capacity that no value confirms ({link.origin})"
+            outside[i] = rates, why, link.kind
     return {i: (why, above) for i, (rates, why, above) in outside.items() if not rates & confirmed}
+
+
+def is_sure(machine: Machine, link: Link) -> bool:
+    """Whether the name of the GPU says what a link can do: its memory, its C2C, its NVLinks to a switch.
+
+    The slot of a card may be narrower or older than the card; that of a module is not. Bridges may have some
+    of the links. What only the user says of a log may be another machine.
+    """
+    if link.origin.startswith(GIVEN_MACHINE):
+        return False
+    sheets = [sheet[1] for gpu in machine.gpus if gpu.name in link.ends and (sheet := gpu_sheet(gpu.model))]
+    if not sheets:
+        return False
+    if link.kind in (LinkKind.MEMORY, LinkKind.C2C):
+        return True
+    return link.kind in (LinkKind.PCIE, LinkKind.NVLINK) and all(sheet.switch for sheet in sheets)
+
+
+#: PCIe generation of the slots of hosts; newer GPUs run in them.
+_SLOTS = 5
+
+
+def slowest_possible(machine: Machine, cell: Cell) -> float:
+    """The slowest possible capacity of the link that limits a value, over the one that is assumed.
+
+    Some names stand for several products. The rate that explains the fastest value is the limit of all, but
+    what is expected is that of the slowest product: else a lower value, explained by a slower product, would
+    get a better verdict.
+    """
+    shares = [1.0]
+    models = {gpu.name: gpu_sheet(gpu.model) for gpu in machine.gpus}
+    for i in limiting_links(cell) if cell.links else ():
+        link = machine.links[i]
+        sheet = models.get(link.destination) or models.get(link.source)
+        if not link.assumed or not link.capacity or not sheet:
+            continue
+        possible: Sequence[float] = ()
+        if link.kind is LinkKind.MEMORY:
+            possible = sheet[1].memory_rates
+        elif link.kind is LinkKind.C2C:
+            possible = [rate * GB for rate in sheet[1].c2c]
+        elif link.kind is LinkKind.PCIE and sheet[1].pcie > _SLOTS:
+            from ..backends import pci  # of imported logs only
+
+            possible = [rate[0] for rate in [pci.rate(_SLOTS, sheet[1].lanes)] if rate]
+        shares += [min(possible) / link.capacity] if possible else []
+    return min(shares)
 
 
 def _is_impossible(machine: Machine, limiting: Sequence[Link], ratio: float, tolerance: float) -> bool:

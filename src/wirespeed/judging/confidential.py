@@ -1,6 +1,5 @@
-"""Copies with the host in confidential computing mode, whose rate the encryption decides, not the links.
-
-How fast a driver and a CPU encrypt is not known. But all GPUs of a machine are alike: each is judged by them.
+"""Copies with the host in confidential computing mode, each judged by those of the other GPUs of the
+machine: their rate is that of encryption, which no table gives.
 """
 
 from __future__ import annotations
@@ -15,11 +14,9 @@ from ..results.cells import Placed
 from ..statistics import grouped, median
 from ..units import GB
 from .path_kinds import HOST_GPU, path_kind
+from .thresholds import CONFIDENTIAL
 from .verdict import BELOW_PEERS, Judgement, Verdict
 
-#: Lowest fraction of the median of all GPUs, an assumption: a thread of the host encrypts, and some GPUs are
-#: at the other socket than its CPU. Copies of pageable memory, which a thread moves too, differ by a fifth.
-_LOWEST = 0.7
 #: Why nothing judges the copies of a single GPU.
 _ALONE = "encrypted (confidential computing): a baseline, or other GPUs, would judge it"
 
@@ -42,8 +39,8 @@ def by_other_gpus(judged: list[Judgement], cells: Sequence[Placed], machine: Mac
             if len(of_gpus) < 2:
                 judged[i] = replace(judged[i], why=_ALONE)
                 continue
-            is_low = (judged[i].value or 0.0) < _LOWEST * normal
+            is_low = (judged[i].value or 0.0) < CONFIDENTIAL * normal
             judged[i] = replace(
-                judged[i], verdict=Verdict.WARN if is_low else Verdict.PASS, least=_LOWEST * normal,
+                judged[i], verdict=Verdict.WARN if is_low else Verdict.PASS, least=CONFIDENTIAL * normal,
                 normal=normal, why=BELOW_PEERS if is_low else "", basis=f"all GPUs: {normal / GB:.2f} GB/s",
             )  # fmt: skip

@@ -8,11 +8,12 @@ from ..document import Document
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..results.cells import Key, placed
-from .diagnosis import Finding
+from .finding import Finding
 from .judge import Check
 from .judged import Judged
 from .key_figures import KeyFigure
-from .verdict import Suspect, Verdict, worst
+from .suspects import Suspect
+from .verdict import Verdict, worst
 
 
 def _devices(vertices: MachineVertices) -> tuple[str, ...]:

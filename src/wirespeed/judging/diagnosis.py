@@ -1,14 +1,12 @@
-"""What explains the slow cells of a run: causes whose predictions fit, and causes that facts speak for.
-
-Measure what suspicions require: which testcases a run measures next, and why.
-"""
+"""The causes that explain the slow values of a run, by their predictions, and those that facts speak for."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..data.causes import Cause, Weight
 from ..document import Document
 from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
@@ -17,165 +15,24 @@ from ..hardware.topology import LinkKind, Machine
 from ..qualification import BY_NETWORK, OF_SEVERAL
 from ..results.cells import Key, placed
 from ..terminal import Tabular, brief
-from ..testcases.table import Testcase
 from ..units import GB, many
-from .causes import CAUSES
-from .causes.record import Cause, Sign, Weight
+from .advice import at_device
+from .causes import CAUSES, signs_of
+from .causes.record import Sign
 from .causes.run_facts import facts_of
-from .cells_seen import distinguishing, slow_keys
+from .cells_seen import slow_keys
+from .finding import Finding
 from .judge import Check, judge
 from .localise import WrongData
 from .nccl_settings import DISABLED, disabled_cells
+from .next_testcases import distinguishing
 from .other_ways import OtherWay
+from .thresholds import FORWARDED
 from .unlike import by_settings
-from .verdict import Judgement, Verdict, at_device
+from .verdict import Judgement, Verdict
 
 if TYPE_CHECKING:
     from .fit import Explanation
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A cause that the measured values or the facts speak for.
-
-    Attributes:
-        cause: The cause.
-        place: Device or switch that it applies to; empty for the machine.
-        evidence: Facts that speak for it; empty if there are none.
-        cells: Number of slow cells that it explains, or may explain.
-        factor: Factor of the speed of its links that predicts the cells that it explains; None if only facts
-            speak for it.
-        others: Causes that explain the same cells equally well.
-        lower: Number of other cells below the typical value that it explains.
-        weight: What it says of the machine on its own, as its evidence says.
-        host: Host of the place; empty for the host of the first process, and for a place that names its rank.
-        residual: Whether only what another cause leaves unexplained speaks for it, and no fact.
-        next: Testcase not yet measured that distinguishes it from most of ``others``; None if there is none.
-        commands: Commands that confirm it, then those for ``others``, for the device.
-        slow: Number of slow cells of the run.
-        at_any_rate: Whether it is the cause of its cells however slow they are, as of a disabled transport.
-    """
-
-    cause: Cause
-    place: str
-    evidence: str
-    cells: int
-    factor: float | None = None
-    others: tuple[Cause, ...] = ()
-    lower: int = 0
-    weight: Weight = Weight.CONDITION
-    host: str = ""
-    next: Testcase | None = None
-    residual: bool = False
-    commands: tuple[str, ...] = ()
-    slow: int = 0
-    at_any_rate: bool = False
-
-    def __repr__(self) -> str:
-        where = f" ({self.where})" if self.where else ""
-        others = "".join(f" or {other.name}" for other in self.others)
-        return brief(f"Finding {self.cause.name}{where}{others}: {many(self.cells, 'slow value')}")
-
-    @property
-    def where(self) -> str:
-        """Host and place, for people; empty for the machine."""
-        return ": ".join(filter(None, (self.host, self.place)))
-
-    @property
-    def likely(self) -> bool:
-        """Whether it predicts the slow cells, and no other cause does equally well.
-
-        What the predictions of one cause miss, a second one can often fit: it needs facts.
-        """
-        return (self.factor is not None or self.at_any_rate) and not self.others and not self.residual
-
-    @property
-    def certainty(self) -> str:
-        """How sure it is, for people."""
-        if self.likely:
-            return "likely cause"
-        if self.is_explaining:
-            return "possible cause"
-        return "note" if self.is_note else "also found"
-
-    @property
-    def is_note(self) -> bool:
-        """Whether it is no defect, and explains no value."""
-        return self.weight is Weight.NOTE and not self.is_explaining
-
-    @property
-    def is_explaining(self) -> bool:
-        """Whether it explains any value."""
-        return bool(self.cells or self.lower)
-
-    @property
-    def title(self) -> str:
-        """The cause and its place."""
-        return self.cause.title + (f" ({self.where})" if self.where else "")
-
-    @property
-    def explains(self) -> str:
-        """How many of the slow values it explains, for people; empty if it explains nothing."""
-        if self.cells:
-            return f"{self.verb} {self.cells} of {many(self.slow, 'slow value')}"
-        return f"explains {many(self.lower, 'value')} below the typical ones" if self.lower else ""
-
-    @property
-    def verb(self) -> str:
-        """Whether it explains its slow values, or may explain them."""
-        return "may explain" if self.factor is None and not self.at_any_rate else "explains"
-
-    @property
-    def details(self) -> list[tuple[str, str]]:
-        """Evidence, prediction, alternatives, confirmation and remedy, each with its name.
-
-        Commands are behind ``to confirm``; further ones have no name.
-        """
-        first, *more = self.commands or ("",)
-        details = (
-            ("evidence", self.evidence),
-            ("predicted", self._predicted),
-            *(("or", other.title) for other in self.others),
-            ("to distinguish", self._telling),
-            ("to confirm", first),
-            *(("", command) for command in more),
-            ("remedy", self.cause.remedy),
-        )
-        return [(name, text) for name, text in details if text]
-
-    @property
-    def line(self) -> str:
-        """Everything in one line."""
-        others = "".join(f" or {other.title}" for other in self.others)
-        cells = f", {many(self.cells, 'slow value')}" if self.cells else ""
-        evidence = f"; evidence: {self.evidence}" if self.evidence else ""
-        return f"{self.certainty}: {self.title}{others}{cells}{evidence}; remedy: {self.cause.remedy}"
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """Everything as data, for JSON, data frames and labels."""
-        return {
-            "cause": self.cause.name, "title": self.cause.title, "host": self.host, "place": self.place,
-            "where": self.where, "certainty": self.certainty, "likely": self.likely, "cells": self.cells,
-            "lower": self.lower, "factor": self.factor, "evidence": self.evidence, "weight": self.weight,
-            "others": [other.name for other in self.others], "next": self.next and self.next.name,
-            "confirm": "".join(self.commands[:1]), "remedy": self.cause.remedy,
-        }  # fmt: skip
-
-    @property
-    def _telling(self) -> str:
-        """How to tell the cause from the others; empty if there are no others."""
-        if self.others and self.next is None:
-            return "no testcase would: their values are the same; use the commands below"
-        return f"wirespeed run -t {self.next.name}" if self.others and self.next else ""
-
-    @property
-    def _predicted(self) -> str:
-        """What predicts the slow values; empty if only facts speak for the cause."""
-        if self.factor is None:
-            return ""
-        slower = f"links running at {self.factor:.0%} of their rate"
-        return f"consistent with {slower if self.factor < 1 else 'another route of the data'}"
 
 
 @dataclass(frozen=True)
@@ -271,7 +128,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
     )
     explained, too_slow, covered = set[int](), set[int](), set[int]()
     for cause in CAUSES:
-        for sign in cause.signs(document.machine, facts) if document.facts else ():
+        for sign in signs_of(cause, document.machine, facts) if document.facts else ():
             if sign.settings and helping.issuperset(sign.settings):
                 continue
             is_named = bool(document.imported and cause.name == DISABLED and sign.settings)  # or does not fit
@@ -316,7 +173,7 @@ def excused(document: Document, check: Check, *, ignore_busy: bool = False) -> C
     settings = (cause for cause in CAUSES if cause.setting)
     if not failing or not failing <= slow_keys(check.judgements) or not document.facts:
         return check
-    if not any(next(cause.signs(document.machine, facts), None) for cause in settings):
+    if not any(next(signs_of(cause, document.machine, facts), None) for cause in settings):
         return check
     diagnosis = diagnose(document, check)
     causes = [finding for finding in diagnosis.findings if finding.cells]
@@ -371,9 +228,6 @@ def _commands(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
 _OF_PAIRS = {"iommu": Known.IOMMU, "acs": Known.IOMMU_GROUP, "bar1": Known.BAR1}
 #: Those of them that are settings and can make data wrong.
 _CORRUPTING = ("iommu", "acs")
-#: Some hosts, mostly of AMD, forward copies between GPUs at this fraction of copies through their memory or
-#: more, and correctly.
-_FORWARDED = 0.4
 
 
 def _of_pairs(document: Document, facts: Facts, slow: Sequence[Judgement]) -> Finding | None:
@@ -384,7 +238,7 @@ def _of_pairs(document: Document, facts: Facts, slow: Sequence[Judgement]) -> Fi
     worst = min(slow, key=lambda judgement: judgement.margin)
     between = f"{worst.key.row} and {worst.key.column}"
     evidence = f"{between}: {(worst.value or 0.0) / GB:.2f} GB/s, {worst.why} ({worst.basis})"
-    if worst.value and worst.normal and worst.value >= _FORWARDED * worst.normal:
+    if worst.value and worst.normal and worst.value >= FORWARDED * worst.normal:
         evidence += "; some hosts forward copies between GPUs this slowly without a fault"
     commands = _commands(document.machine, "", *causes)
     return Finding(causes[0], "", evidence, len(slow), others=tuple(causes[1:]), commands=commands)
@@ -408,7 +262,7 @@ def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
         return []
     facts = facts_of(document)
     settings = [cause for cause in CAUSES if cause.name in _CORRUPTING]
-    shown = [cause for cause in settings if any(cause.signs(document.machine, facts))]
+    shown = [cause for cause in settings if any(signs_of(cause, document.machine, facts))]
     unread = [cause for cause in _unread(document, facts) if cause in settings]
     return shown or (unread if wrong.between_gpus else [])
 

@@ -13,20 +13,8 @@ from ..results.cells import Key, key_of
 from ..tables import BUSBW, Cell, Table
 from ..units import format_size
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_GPU, PROCESSES, path_kind
+from .thresholds import DIP_FALL, DIP_HALF, DIP_LARGE, DIP_RISE, DIP_TIME, DIP_VALLEY, DIP_WARMED_UP
 
-#: A size dips if the next larger one has this many times its rate and at most this fraction of its time.
-#: Where start-up dominates, the rate grows with the size and the time does not fall; switches between
-#: algorithms and protocols change the rate of published curves by at most a factor of two.
-_RISE, _TIME = 8.0, 0.5
-#: A size dips, too, if it has at most this fraction of the rate of the next smaller one.
-_FALL = 0.2
-#: From this size in bytes on, starting an operation matters less. A size dips if it has at most this
-#: fraction of the rate of a smaller and of a larger size: also with small steps, or if its time grows.
-#: Collectives dip if they do so out of place and in place; those of NCCL also if the rate falls to half and
-#: no larger size is faster again. Of the posted curves in the tests, only those of such posts have one.
-_LARGE, _VALLEY, _HALF = 512 * 1024, 0.75, 0.5
-#: The first size of a curve is slow where it warms up, up to this size in bytes.
-_WARMED_UP = 64 * 1024
 #: Curves over sizes of messages. Those of memory have steps at the sizes of caches.
 _KINDS = (COLLECTIVES, PROCESSES, HOST_GPU, GPU_GPU)
 
@@ -50,7 +38,7 @@ class Dip:
 
     def __str__(self) -> str:
         size, other = format_size(self.size), format_size(self.other)
-        if self.size > self.other and self.times < self.size / self.other / _FALL:
+        if self.size > self.other and self.times < self.size / self.other / DIP_FALL:
             share, then = self.size / self.other / self.times, ", larger ones more" if self.returns else ""
             return f"{self.key.testcase}: {size} reaches {share:.0%} of the rate of {other}{then}"
         return f"{self.key.testcase}: {size} takes {self.times:.2g} times as long as {other}"
@@ -104,10 +92,10 @@ def _slow(cells: Sequence[Cell], sizes: Sequence[float], unit: Unit) -> Iterator
     for small, large in pairwise(cells):
         ratio = sizes[large.column] / sizes[small.column]
         time = _seconds(large, sizes, unit) / _seconds(small, sizes, unit)
-        warms_up = small is cells[0] and sizes[small.column] < _WARMED_UP
-        if ratio / time >= _RISE and time <= _TIME and not warms_up:
+        warms_up = small is cells[0] and sizes[small.column] < DIP_WARMED_UP
+        if ratio / time >= DIP_RISE and time <= DIP_TIME and not warms_up:
             yield small, large
-        elif ratio / time <= _FALL:
+        elif ratio / time <= DIP_FALL:
             yield large, small
 
 
@@ -122,9 +110,9 @@ def _valleys(
     for i, cell in enumerate(cells[1:], 1):
         before = max(range(i), key=lambda k: rates[k])
         share = rates[i] / rates[before]
-        returns = share <= _VALLEY and rates[i] <= _VALLEY * max(rates[i:])
-        falls = of_nccl and share <= _HALF and rates[i - 1] > _HALF * rates[before]
-        if sizes[cell.column] >= _LARGE and (returns or falls):
+        returns = share <= DIP_VALLEY and rates[i] <= DIP_VALLEY * max(rates[i:])
+        falls = of_nccl and share <= DIP_HALF and rates[i - 1] > DIP_HALF * rates[before]
+        if sizes[cell.column] >= DIP_LARGE and (returns or falls):
             yield cell.column, (cell, cells[before], returns)
 
 

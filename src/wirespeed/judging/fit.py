@@ -1,8 +1,5 @@
-"""Which cause explains the slow cells.
-
-Every cause changes the machine. The fair shares of the changed machine predict each measured cell, and the
-causes are ranked by how well their predictions agree with the measured values and with the facts. Slow links
-and devices without a known cause compete with the causes, so that "no known cause" is an answer.
+"""The ranking of causes by how well the values that each predicts, by the fair shares of the machine that
+it changes, agree with the measured values and with the facts.
 """
 
 from __future__ import annotations
@@ -14,18 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from ..data.causes import EFFECTS, Cause, Weight
 from ..document import Document
 from ..errors import MachineError
-from ..hardware.effects import EFFECTS, Effect, scaled
+from ..hardware.effects import Effect, scaled
 from ..hardware.facts import Facts
 from ..hardware.limits import MATTERS
 from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..results.cells import Key
 from ..statistics import grouped
-from .causes import CAUSES
-from .causes.record import Cause, Sign, Weight, devices_at, heaviest, speaking
-from .cells_seen import SLOWEST, Hypothesis, Predictions, Routes, Seen, seen_cells, slow_keys, typical_rates
+from .causes import CAUSES, signs_of
+from .causes.record import Sign, devices_at, heaviest, speaking
+from .cells_seen import SLOWEST, Routes, Seen, seen_cells, slow_keys
+from .predictions import Hypothesis, Predictions, typical_rates
 from .verdict import Judgement
 
 # Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1. Where no other
@@ -113,7 +112,8 @@ class _Scored:
 def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -> tuple[Explanation, ...]:
     """Return what explains the slow cells of a run, the first cause first; empty if nothing does."""
     evidence = {
-        cause.name: list(cause.signs(document.machine, facts)) if document.facts else [] for cause in CAUSES
+        cause.name: list(signs_of(cause, document.machine, facts)) if document.facts else []
+        for cause in CAUSES
     }
     if not slow_keys(judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
         return ()

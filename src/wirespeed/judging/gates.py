@@ -28,7 +28,7 @@ from ..results.cells import Key, placed
 from ..terminal import Tabular, brief, neutral, unknown_name
 from ..testcases.table import TABLE
 from ..units import displayed, format_size, many, parse_rate, parse_size
-from .omissions import renewed
+from .replanned import renewed
 from .verdict import Judgement, Verdict
 
 
@@ -241,7 +241,8 @@ def _others(gate: PublishedGate, machine: Machine) -> set[str]:
     return {gpu.name for gpu in machine.gpus if not any(fnmatchcase(gpu.model, m) for m in models)}
 
 
-#: For each cell the limit in B/s, with other transfers left out, and the kinds of the links that it uses.
+#: For each cell the limit in B/s, with other transfers left out, and the kinds of the links that it uses. An
+#: assumed limit is None: it makes no gate impossible.
 _Limits = dict[Key, tuple[float | None, set[str]]]
 
 
@@ -249,7 +250,10 @@ def _limits(document: Document) -> _Limits:
     document = renewed(document)
     links = document.machine.links
     return {
-        key: (cell.peak or cell.limit, {links[i].kind for i, *_ in cell.links})
+        key: (
+            None if any(links[i].assumed for i, *_ in cell.links) else cell.peak or cell.limit,
+            {links[i].kind for i, *_ in cell.links},
+        )
         for key, cell, *_ in placed(document)
     }
 

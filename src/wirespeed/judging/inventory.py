@@ -1,7 +1,4 @@
-"""States of the hardware during a testcase that may explain low values.
-
-What should be there and is not: GPUs that the driver does not show, and less than was expected. Pure.
-"""
+"""What should be there and is not: GPUs that the driver does not show, and less than was expected."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from ..data import gpu_sheet
-from ..document import DEVICES, Document, Status, TestcaseResult, courses
+from ..document import DEVICES, Document
 from ..errors import UsageError
 from ..hardware.facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
 from ..hardware.network import MachineVertices, Network
@@ -18,50 +15,18 @@ from ..hardware.topology import LinkKind, Machine
 from ..peer_access import worded
 from ..results.inventory import Inventory, InventoryPart, Possession, possessions
 from ..statistics import grouped
-from ..tables import GENERATION, IDLE, P_STATE, RETRAINED, THROTTLED
 from ..units import many, some
+from .advice import Advice
 from .causes.run_facts import facts_of
-from .other_ways import odd_devices
-from .verdict import Advice, Verdict
+from .odd_devices import odd_devices
+from .thresholds import ENOUGH_BYTES, ENOUGH_OF_BASELINE, EVEN_GPUS, EVEN_HALF
+from .verdict import Verdict
 
-#: Maximum number of values shown for a reading that changed.
-_MAX_SHOWN_VALUES = 4
-
-
-def hardware_changes(result: TestcaseResult, machine: Machine) -> Iterator[str]:
-    """Yield states of the hardware that may explain a low value.
-
-    Quantities with a unit (temperatures, clocks) always vary. Texts, counters and links that changed, and
-    throttle reasons, say more.
-    """
-    gpus = {gpu.name for gpu in machine.gpus}
-    for readings in courses([result]) if result.status is not Status.WAIVED else ():
-        course = [
-            reading for i, reading in enumerate(readings) if i == 0 or reading.value != readings[i - 1].value
-        ]
-        first, values = course[0], [reading.value for reading in course]
-        of_gpu = first.device in gpus
-        if first.unit or first.name in (RETRAINED, P_STATE) or not (of_gpu or isinstance(first.value, str)):
-            continue
-        if first.name == GENERATION and values == sorted(v for v in values if isinstance(v, (int, float))):
-            continue  # an idle link wakes up
-        throttled = of_gpu and first.name == THROTTLED and first.value not in ((), (IDLE,))
-        if len(course) > 1 or throttled:
-            shown = " → ".join(reading.shown for reading in course[:_MAX_SHOWN_VALUES])
-            yield f"{first.label}: {shown}"
-
-
-#: Fraction of an expected number of bytes that is sufficient: firmware and kernel keep some of the memory,
-#: and ECC some of a GPU's. Of good machines of the same model it is known how much.
-ENOUGH, ENOUGH_OF_BASELINE = 0.95, 0.99
 #: Drivers that give a GPU to a virtual machine.
 _PASSED_ON = ("vfio-pci", "pci-stub", "xen-pciback")
 _NVIDIA, _NONE = "nvidia", "none"
-#: Several groups of GPUs are even from this number of GPUs on; of two groups, each has this number.
-_EVEN_GPUS, _EVEN_HALF = 4, 4
 #: Maximum number of addresses that a text names.
 _NAMED = 4
-
 _NOTHING = Advice()
 #: Command that shows errors of GPUs in the kernel log.
 XID = "sudo dmesg | grep -i -e NVRM -e Xid"
@@ -239,7 +204,7 @@ def _of_host(
     if baseline is not None:  # what a run does not say fails no good machine
         of_baseline = _compared(host, baseline, ENOUGH_OF_BASELINE, unseen, document.machine)
         compared = {(absent.part, absent.where): absent for absent in of_baseline if absent.found is not None}
-    for absent in _compared(host, expected, ENOUGH, unseen, document.machine) if expected else ():
+    for absent in _compared(host, expected, ENOUGH_BYTES, unseen, document.machine) if expected else ():
         compared.setdefault((absent.part, absent.where), absent)
     count = next((absent for absent in compared.values() if absent.part is InventoryPart.GPUS), None)
     failed = [
@@ -388,8 +353,8 @@ def _uneven(facts: Facts) -> Iterator[Missing]:
         most = max(groups.values(), default=0)
         short = [place for place, count in groups.items() if count == most - 1]
         full = [place for place, count in groups.items() if count == most]
-        several = len(full) > 1 and most > 1 and len(places) + 1 >= _EVEN_GPUS
-        both = len(full) == 1 and most >= _EVEN_HALF
+        several = len(full) > 1 and most > 1 and len(places) + 1 >= EVEN_GPUS
+        both = len(full) == 1 and most >= EVEN_HALF
         is_one = len(short) == 1 == len(groups) - len(full)
         if is_one and (several or both) and _NOWHERE.isdisjoint(groups):
             text = (

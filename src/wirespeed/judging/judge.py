@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec.structs import replace as struct_replace
 
 from ..data import measured_memory
 from ..document import Document, Status, TestcaseResult
@@ -21,15 +23,16 @@ from ..tables import BUSBW, Cell
 from ..terminal import Tabular, brief
 from ..testcases.host import LEAST_PART, STREAM
 from ..units import GB, format_time
-from .assumed_capacities import far_below, limiting_links, unconfirmed, without_peers
+from .assumed_capacities import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
+from .baseline_use import BaselineUse, baseline_use
 from .cells_seen import ComparableCells
 from .confidential import by_other_gpus
 from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
 from .gates import GateComparison, GateSetName, compare_gates, load
-from .inventory import Missing, hardware_changes, missing
+from .hardware_changes import hardware_changes
+from .inventory import Missing, missing
 from .localise import (
-    ACQUITTAL_MARGIN,
     Observation,
     WrongData,
     accept,
@@ -39,11 +42,17 @@ from .localise import (
     wrong_data,
 )  # fmt: skip
 from .nccl_settings import disabling
-from .omissions import BaselineUse, baseline_use, doubts, renewed, too_small
+from .omissions import doubts
 from .other_ways import by_other_ways, slow_pairs
-from .path_kinds import Uncovered, uncovered, verdict_of
+from .path_kinds import Uncovered, uncovered
+from .published import References, by_other_direction, tightened
+from .qualification_verdict import verdict_of
+from .replanned import renewed
+from .small_buffers import too_small
+from .suspects import Culprit, of_expected
+from .thresholds import ACQUITTAL_MARGIN
 from .usual_ranges import SIZES, UsualRange, UsualRanges
-from .verdict import BELOW_PEERS, BELOW_RANGE, Culprit, Judgement, Verdict, of_expected, worst
+from .verdict import BELOW_PEERS, BELOW_RANGE, Judgement, Verdict, worst
 
 #: A value above the limit by at most this fraction is not implausible: clocks are not exact.
 IMPLAUSIBLE = 0.01
@@ -176,9 +185,15 @@ def judge(document: Document, by: Criteria = BY_LIMITS) -> Check:
         for measured in placed(document)
         if measured.key in entries or measured.result.collective is None or measured.key.table == BUSBW
     ]
+    if document.imported:
+        cells = [_of_slowest_product(measured, machine) for measured in cells]
     small = too_small(document, cells)
     judged = _by_criteria(document, cells, entries, small, by)
+    if document.imported:
+        _warn_of_bridges(judged, cells)
     slower = _by_other_ways(judged, cells, entries, machine)
+    for i, judgement in by_other_direction(judged, cells, machine):
+        judged[i] = judgement
     found = _by_dips(judged, document)
     accepted, exempt = accept(judged, cells, by.overrides, machine)
     unseen = uncovered(judged, cells, small, machine, is_log=bool(document.imported))
@@ -208,6 +223,15 @@ def judge(document: Document, by: Criteria = BY_LIMITS) -> Check:
     )
 
 
+def _of_slowest_product(measured: Placed, machine: Machine) -> Placed:
+    """A cell with the range of the slowest product that its GPU's name stands for."""
+    share, expected = slowest_possible(machine, measured.cell), measured.cell.expected
+    if share == 1.0 or expected is None:
+        return measured
+    low, typical = (rate * share for rate in expected)
+    return measured._replace(cell=struct_replace(measured.cell, expected=(low, typical)))
+
+
 def _by_criteria(
     document: Document,
     cells: Sequence[Placed],
@@ -215,10 +239,9 @@ def _by_criteria(
     small: Mapping[Key, str],
     by: Criteria,
 ) -> list[Judgement]:
-    """The judgements on cells by their limits, ranges and baseline, by which devices were busy and by what
-    assumed capacities allow to say.
-    """
+    """The judgements on cells by limits, ranges, baseline, busy devices and assumed capacities."""
     machine = document.machine
+    published = References(document)
     alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance)
     judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]
     judged = [
@@ -233,12 +256,30 @@ def _by_criteria(
     for i, (why, above) in unconfirmed(machine, cells, IMPLAUSIBLE).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why, faster_than=above)
+    for i, measured in enumerate(cells):
+        if judged[i].verdict.is_judged and not _is_final(measured, entries):
+            reference = published.of(measured)
+            judged[i] = tightened(judged[i], reference) if reference else judged[i]
     for i in far_below(judged, cells) if document.imported else ():
         if (cell := cells[i].cell).shared:
             judged[i] = alone.by_memories(judged[i], cell.value or 0.0, cell)
         else:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=_FAR_BELOW)
     return judged
+
+
+def _warn_of_bridges(judged: list[Judgement], cells: Sequence[Placed]) -> None:
+    """Warn of copies of a log that are low for their links, if nothing else of it would be judged.
+
+    Their hosts may limit them. But a log of copies that pass must not lose its verdict if all are slower.
+    """
+    if any(judgement.verdict.is_judged for judgement in judged):
+        return
+    for i, (judgement, (key, cell, _, result)) in enumerate(zip(judged, cells, strict=True)):
+        is_low = judgement.verdict is Verdict.UNKNOWN and cell.shared and cell.expected and cell.value
+        if is_low and result.collective is None and "_bidirectional_" not in key.testcase:
+            why = f"low for its links: {judgement.why}"
+            judged[i] = replace(judgement, verdict=Verdict.WARN, why=why)
 
 
 def _by_other_ways(
@@ -248,14 +289,17 @@ def _by_other_ways(
 
     What the user or a baseline expects of a value is final. The judgements are replaced.
     """
-    final = {
-        i for i, measured in enumerate(cells)
-        if measured.cell.expect or ((entry := entries.get(measured.key)) and entry.judges)
-    }  # fmt: skip
+    final = {i for i, measured in enumerate(cells) if _is_final(measured, entries)}
     slower = by_other_ways(judged, cells, final, machine)
     for i, judgement in slower.items():
         judged[i] = judgement
     return slower
+
+
+def _is_final(measured: Placed, entries: Mapping[Key, Entry]) -> bool:
+    """Whether the user or a baseline says what is expected of a value."""
+    entry = entries.get(measured.key)
+    return measured.cell.expect is not None or (entry is not None and entry.judges)
 
 
 def _by_dips(judged: list[Judgement], document: Document) -> list[Dip]:
@@ -509,7 +553,8 @@ def _blame(
 
     Of a log, a link that another value shows to be fast is none: its values may be of different runs.
     """
-    indices, observations, fast = [], [], set[int]()
+    indices, observations = [], []
+    good: list[tuple[Hashable, float, list[int]]] = []
     peers, alone = ComparableCells(machine), without_peers(machine)
     for i, (judgement, measured) in enumerate(zip(judged, cells, strict=True)):
         cell = measured.cell
@@ -517,8 +562,9 @@ def _blame(
             continue
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
             continue  # another activity explains the value
+        group = peers.group(measured, cell.expected[1])
         if judgement.verdict is Verdict.PASS and cell.value >= cell.expected[1] * (1 - ACQUITTAL_MARGIN):
-            fast.update(limiting_links(cell))
+            good.append((group, cell.value, limiting_links(cell)))
         is_alone = any(link in alone for link, _, _ in cell.links)
         if judgement.verdict is Verdict.PASS and is_alone:
             continue
@@ -528,10 +574,16 @@ def _blame(
             if not judgement.least or cell.value >= judgement.least:
                 continue  # too high
             normal = judgement.least / cell.limit
-        group = peers.group(measured, cell.expected[1])
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
         observations.append(Observation(group, reached, normal, cell.links, low, cell.value, cell.limit))
+    best = {
+        group: max(values) for group, values in grouped((group, value) for group, value, _ in good).items()
+    }
+    least = (
+        1 - ACQUITTAL_MARGIN
+    )  # of the best of its peers, which may be faster than what is typical of links
+    fast = {link for group, value, links in good if value >= best[group] * least for link in links}
     shares = {k: seen.ratio / seen.normal for k, seen in enumerate(observations) if seen.low}
     culprits = [of_expected(culprit, shares) for culprit in localise(machine, observations)]
     culprits = list(without_fast(culprits, machine, fast)) if imported else culprits

@@ -220,7 +220,7 @@ class Adaptive:
 
     def _first(self, document: Document) -> tuple[Testcase, ...]:
         """Return the testcases that would show a defect; without one, the quick tier."""
-        from .cells_seen import suspected
+        from .next_testcases import suspected
 
         suspicions = suspected(document)
         cases = dict.fromkeys(case for required in suspicions.values() for case in required)

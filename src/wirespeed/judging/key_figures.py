@@ -1,6 +1,5 @@
-"""A key figure of each kind of path: its slowest path, which stands for the kind in every report.
-
-A kind of path of which a value failed leads with where, not with what the other paths reach.
+"""The key figure of each kind of path: its slowest path, which stands for the kind in every report; if a
+value of the kind failed, the path of that value.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from ..measurement import Unit
 from ..statistics import grouped
 from ..units import format_size
 from .judge import Check
-from .omissions import CACHED
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_MEMORY, PathKind, path_kind, path_kinds
+from .small_buffers import CACHED
 from .verdict import Judgement, Verdict, share, worst
 
 

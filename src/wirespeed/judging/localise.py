@@ -1,8 +1,6 @@
-"""Find the device or link that explains which cells are low, and the one that delivers wrong data.
-
-Pure. Each candidate (a link in one or both directions, a device or switch with all its links, a pair)
-has a set of cells that it would slow down. The culprits are the fewest candidates that explain the low
-cells and few others. Overrides accept bad values; defects are what the facts show, whatever was measured.
+"""The devices and links that explain which values are low, and the one that delivers wrong data: of the
+candidates, each with the set of values that it would slow down, the fewest that explain the low values and
+few others.
 """
 
 from __future__ import annotations
@@ -13,6 +11,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+from ..data.causes import Weight
 from ..document import Document
 from ..errors import MachineError, UsageError
 from ..hardware.limits import MATTERS
@@ -22,25 +21,15 @@ from ..results.cells import Placed
 from ..results.overrides import Override
 from ..statistics import grouped
 from ..units import many, some
-from .causes import CAUSES
-from .causes.record import Weight
+from .causes import CAUSES, signs_of
 from .causes.run_facts import facts_of
 from .cells_seen import normal_of, quantile
-from .verdict import Culprit, Judgement, Suspect, Suspects, Verdict
+from .suspects import Culprit, Suspect, Suspects
+from .thresholds import ACQUITTAL_MARGIN, CARRIED, CLEARLY_MORE, FULL_LINK, LOW_DEVIATIONS, LOW_FRACTION
+from .verdict import Judgement, Verdict
 
-#: A cell is low if it is below its peers by this fraction, and by this many of their deviations.
-LOW_FRACTION, LOW_DEVIATIONS = 0.06, 5
 #: Distance between the quantiles 0.75 and 0.9 of a normal distribution, in standard deviations.
 _QUANTILE_DISTANCE = 1.2816 - 0.6745
-#: A cell without enough peers acquits a link only if it is below the typical value by at most this fraction.
-ACQUITTAL_MARGIN = 0.07
-#: A cell that loads a link by this fraction and depends on nothing else shows whether the link is slow.
-_FULL_LINK_WEIGHT = 0.98
-#: A low cell that loads a link by this fraction with its payload shows how much the link carries at least.
-_CARRIED = 0.85
-#: One that loads it by this fraction shows that it is not slow if it carries more than any low cell by this
-#: factor, such as the memory of a storage device that is a little faster than its link.
-_CLEARLY_MORE = 1.25
 #: Order of candidates that are a device or switch; links have lower ones, pairs higher ones.
 _DEVICE_ORDER = 2
 
@@ -217,8 +206,8 @@ def _candidates(
             by_link.setdefault(link, set()).update(members)
             for key in (key for key in suspects_of[link] if key in suspected):
                 of_keys[key] = min(1.0, of_keys.get(key, 0.0) + taken * part)
-                least = carried.get(link, 0.0) * (1.0 if taken * part >= _FULL_LINK_WEIGHT else _CLEARLY_MORE)
-                if taken * part >= (_CARRIED if least else _FULL_LINK_WEIGHT):
+                least = carried.get(link, 0.0) * (1.0 if taken * part >= FULL_LINK else CLEARLY_MORE)
+                if taken * part >= (CARRIED if least else FULL_LINK):
                     showing.setdefault(key, set()).update(
                         i for i in members if observations[i].payload(graph.links[link]) > least
                     )
@@ -261,7 +250,7 @@ def _carried(graph: _Graph, observations: Sequence[Observation], low: frozenset[
     lowest: dict[int, float] = {}
     for i in low:
         for link, taken, part in observations[i].links:
-            if taken * part >= _CARRIED:
+            if taken * part >= CARRIED:
                 carried = observations[i].payload(graph.links[link])
                 lowest[link] = min(lowest.get(link, math.inf), carried)
     return lowest
@@ -327,7 +316,7 @@ def defects(document: Document) -> Iterator[str]:
     for cause in CAUSES:
         places = [
             ": ".join(filter(None, (sign.host, sign.device)))
-            for sign in cause.signs(document.machine, facts)
+            for sign in signs_of(cause, document.machine, facts)
             if (sign.weight or cause.weight) is Weight.DEFECT
         ]
         if places:

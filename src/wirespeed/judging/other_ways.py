@@ -1,32 +1,24 @@
-"""Pairs of GPUs that copy slower than another way of the same run, which is their reference.
-
-Between GPUs without NVLink, sockets and bridges are unknown, so that no range judges a copy. But the links
-between two GPUs are among those from the one to any third place and from there to the other: where
-the routes form a tree, as those of PCIe do, no pair is slower than the slower of these two ways. The third
-place is the host, or another GPU. And a pair is about as fast in one direction as in the other.
-
-GPUs that differ from the others of their model in what they reach: peers, NVLinks, values.
+"""Pairs of GPUs that copy slower than another way of the same run, which is their reference: the links
+between two GPUs are among those from the one to a third place and on to the other, where the routes form a
+tree, as those of PCIe do; and a pair is about as fast in one direction as in the other.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from typing import NamedTuple
 
-from ..document import Document, Status
-from ..hardware.facts import Facts, Known
 from ..hardware.network import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Placed
 from ..results.imported_limits import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST
 from ..statistics import grouped, median
-from ..tables import Table
-from ..units import GB, many, some
+from ..units import GB
 from .path_kinds import GPU_GPU, HOST_GPU
-from .verdict import Culprit, Judgement, Suspects, Verdict
+from .suspects import Culprit, Suspects
+from .thresholds import MOST_PAIRS, WAY_OF_HOST, WAY_OF_OTHERS
+from .verdict import Judgement, Verdict
 
 
 class OtherWay(StrEnum):
@@ -43,13 +35,6 @@ _OF = {
     OtherWay.MIRROR: "the other direction",
     OtherWay.GPU: "the rate to and from another GPU",
 }
-#: A pair that reaches less than this fraction of copies through the host is better copied that way.
-_OF_HOST = 0.9
-#: Lowest fraction of the slower of two ways, and of the other direction. Two ways share no start-up, and
-#: forwarding within a root complex costs some rate: measured pairs of good hosts reach 0.8 and more.
-_OF_WAYS = 0.75
-#: More slow pairs than this have something in common.
-_MOST_PAIRS = 4
 #: Maximum number of GPUs of a host whose ways over a third one are compared, because these are many.
 _MOST_GPUS = 64
 #: Links of routes that form a tree; NVLinks form others.
@@ -63,7 +48,6 @@ _TABLES = dict.fromkeys(_LEGS, ONE_WAY_BY_HOST) | {
 }
 #: Verdicts that another way may turn into a warning.
 _REPLACED = (Verdict.PASS, Verdict.UNKNOWN, Verdict.WARN)
-
 #: Source and destination of a copy, or the other way round: the labels of its row and column.
 _Ends = tuple[str, str]
 #: Testcase or table, and its kind -> rates of its copies, in B/s.
@@ -126,12 +110,12 @@ def _references(
 ) -> Iterator[tuple[OtherWay, float, float]]:
     """Yield other ways of a copy, with their rates and the lowest rate of the copy, in B/s."""
     if rate := rates.get((BY_HOST, _TABLES.get(testcase, "")), {}).get(ends):
-        yield OtherWay.HOST, rate, rate * _OF_HOST
+        yield OtherWay.HOST, rate, rate * WAY_OF_HOST
     elif by_host:
-        yield OtherWay.HOST, by_host, by_host * _OF_WAYS
+        yield OtherWay.HOST, by_host, by_host * WAY_OF_OTHERS
     pairs = rates.get((testcase, ""), {}) if testcase in _LEGS else {}
     if mirrored := pairs.get(ends[::-1]):
-        yield OtherWay.MIRROR, mirrored, mirrored * _OF_WAYS
+        yield OtherWay.MIRROR, mirrored, mirrored * WAY_OF_OTHERS
     own = known.get(testcase, {}) if testcase in _LEGS else {}
     first, last = ends
     if last not in own.get(first, {}):
@@ -142,7 +126,7 @@ def _references(
         if third not in ends and last in own.get(third, {})
     ]
     if ways:
-        yield OtherWay.GPU, max(ways), max(ways) * _OF_WAYS
+        yield OtherWay.GPU, max(ways), max(ways) * WAY_OF_OTHERS
 
 
 def _is_tree(measured: Placed, machine: Machine) -> bool:
@@ -167,7 +151,7 @@ def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Ma
         if cell.key.testcase in testcases and cell.cell.value and cell.key.row != cell.key.column
     }  # fmt: skip
     slow = grouped(((cells[i].key.row, cells[i].key.column), i) for i in found)
-    if slow.keys() >= measured or len({frozenset(ends) for ends in slow}) > _MOST_PAIRS:
+    if slow.keys() >= measured or len({frozenset(ends) for ends in slow}) > MOST_PAIRS:
         return []  # what they have in common is no pair
     suspects, culprits = Suspects(machine), []
     for ends, own in slow.items():
@@ -180,145 +164,3 @@ def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Ma
         way = OtherWay(found[own[0]].why)
         culprits.append(Culprit((pair,), median(sorted(shares)), (*own, *back), _OF[way]))
     return culprits
-
-
-#: Maximum number of GPUs that a text names.
-_NAMED = 4
-#: Rates of links that differ by less than this fraction are equal.
-_SAME = 0.01
-
-
-def odd_devices(document: Document, facts: Facts) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the GPUs with fewer peers, NVLinks or values than most GPUs of their model, and what differs.
-
-    If no majority of a model agrees, these are all of its GPUs. A value is missing if a testcase that passed
-    has others of this kind: time limits, failures and a lack of memory say nothing of a GPU. Peers and links
-    that were assumed say nothing, either.
-    """
-    machine = document.machine
-    for names in [tuple(alike) for alike in _models(machine).values() if len(alike) > 1]:
-        texts: dict[tuple[str, ...], list[str]] = {}
-        if not document.imported:
-            # Of a job, ranks have other ways than peer access.
-            peers = {gpu.name: float(len(gpu.peers)) for gpu in machine.gpus if gpu.name in names}
-            for values, noun in ((peers, "peer"), (_nvlinks(machine, names, facts), "NVLink")):
-                for odd, text in _unlike(values, noun):
-                    texts.setdefault(odd, []).append(text)
-        gaps = _gaps(document, names)
-        if lacking := _lacking(gaps, names):
-            count = sum(not gap.ends.isdisjoint(lacking) for gap in gaps)
-            named = lacking if len(names) > 2 or lacking in texts else names
-            known = texts.setdefault(named, [])
-            others = [name for name in names if name not in lacking]
-            whose = f"{others[0]} has" if len(others) == 1 else "other GPUs of the model have"
-            lack = (
-                f"{some(lacking, _NAMED)} {'lacks' if len(lacking) == 1 else 'lack'} {many(count, 'value')}"
-            )
-            lack += f" that {whose}" if others else " that the opposite direction has"
-            known.append(f"{many(count, 'value')} {'is' if count == 1 else 'are'} missing" if known else lack)
-        yield from ((odd, "; ".join(found)) for odd, found in texts.items())
-
-
-def _models(machine: Machine) -> dict[str, list[str]]:
-    """Return the names of the GPUs of each model."""
-    of_ranks = [(rank.model, f"{rank.index}/{rank.device}") for rank in machine.ranks]
-    return grouped(of_ranks or ((gpu.model, gpu.name) for gpu in machine.gpus))
-
-
-def _nvlinks(machine: Machine, names: Sequence[str], facts: Facts) -> dict[str, float]:
-    """Return the rate of the NVLinks of each GPU in each direction, in B/s.
-
-    Nothing if one is unknown, or if the numbers of active links differ, which is a cause that doctor names.
-    """
-    if len({facts.number(Known.NVLINKS, name) for name in names}) > 1:
-        return {}
-    rates = dict.fromkeys(names, 0.0)
-    for link in machine.links:
-        if link.kind is LinkKind.NVLINK and link.source in rates:
-            if link.capacity is None or link.assumed:
-                return {}
-            rates[link.source] += link.capacity
-    usual = Counter(rates.values()).most_common(1)[0][0]
-    return {name: usual if abs(rate - usual) <= _SAME * usual else rate for name, rate in rates.items()}
-
-
-def _unlike(values: Mapping[str, float], noun: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the GPUs whose number of peers or rate of NVLinks is unlike that of most, and what differs."""
-
-    def said(value: float) -> str:
-        if not value:
-            return f"no {noun}s"
-        return many(int(value), noun) if noun == "peer" else f"{value / GB:.4g} GB/s of {noun}s"
-
-    groups = grouped((value, name) for name, value in values.items())
-    if len(groups) < 2:
-        return
-    usual = max(groups, key=lambda value: len(groups[value]))
-    has = {value: f"{some(names, _NAMED)} {'has' if len(names) == 1 else 'have'} {said(value)}"
-           for value, names in groups.items()}  # fmt: skip
-    if 2 * len(groups[usual]) <= len(values):
-        yield tuple(values), ", ".join(has[value] for value in sorted(groups))
-        return
-    for value in sorted(groups.keys() - {usual}):
-        yield tuple(groups[value]), f"{has[value]}, other GPUs of the model have {said(usual)}"
-
-
-class _Gap(NamedTuple):
-    ends: frozenset[str]  #: the GPUs of a value that is missing although its testcase passed
-    is_one_way: bool  #: whether there is a value in the opposite direction
-
-
-def _gaps(document: Document, names: Sequence[str]) -> list[_Gap]:
-    """Return the values of some GPUs that are missing."""
-    if document.interrupted:
-        return []
-    others = frozenset(name for alike in _models(document.machine).values() for name in alike) - {*names}
-    return [
-        cell
-        for result in document.testcases
-        if result.status is Status.PASSED and not result.left_out
-        for table in result.tables
-        for cell in _without_value(table, frozenset(names), others, is_log=bool(document.imported))
-    ]
-
-
-def _without_value(
-    table: Table, names: frozenset[str], others: frozenset[str], *, is_log: bool
-) -> Iterator[_Gap]:
-    """Yield the GPUs of each cell without a value, but for pairs with GPUs of other models.
-
-    The last rows of a table, which an excerpt of a log lacks, do not count: their columns have values.
-    """
-    rows, columns = table.rows.labels, table.columns.labels
-    ended = len(rows)
-    if is_log and rows == columns:
-        valued = {cell.row for cell in table.cells if cell.value is not None}
-        reached = {columns[cell.column] for cell in table.cells if cell.value is not None}
-        while ended and ended - 1 not in valued and rows[ended - 1] in reached:
-            ended -= 1
-    there = {(rows[cell.row], columns[cell.column]) for cell in table.cells if cell.value is not None}
-    for cell in table.cells:
-        if cell.value is None and cell.row < ended:
-            ends = {row := rows[cell.row], column := columns[cell.column]}
-            if (own := frozenset(ends & names)) and not ends & others:
-                yield _Gap(own, (column, row) in there)
-
-
-def _lacking(gaps: Sequence[_Gap], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the GPUs that explain the missing values: in turn those that most of them have in common.
-
-    If all lack the same number, none is odd, unless the opposite directions have values.
-    """
-    odd: list[str] = []
-    left = [gap.ends for gap in gaps]
-    while left:
-        counts = Counter(name for cell in left for name in cell)
-        most = max(counts.values())
-        worst = [name for name in names if counts[name] == most]
-        if len(worst) + len(odd) >= len(names):
-            break
-        odd += worst
-        left = [cell for cell in left if cell.isdisjoint(worst)]
-    if left:
-        odd += {name for gap in gaps if gap.is_one_way for name in gap.ends}
-    return tuple(name for name in names if name in odd)

@@ -1,6 +1,5 @@
-"""The answer in five seconds: verdict, one sentence, and a key figure for each kind of path.
-
-Reports for people begin with it: ``check``, the end of a run, the page, and the table of many nodes.
+"""The summary of a run with which reports begin: verdict, one sentence, and a key figure for each kind of
+path.
 """
 
 from __future__ import annotations
@@ -9,24 +8,28 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ..data.causes import Weight
 from ..document import Document, Status
 from ..features import functions
 from ..hardware.topology import UNKNOWN_GPU, LinkKind
 from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import many
-from . import verdict as advised
-from .causes.record import Weight
-from .diagnosis import Diagnosis, Finding, corrupting, diagnose
+from . import advice as advised
+from .advice import Advice, advice_at
+from .diagnosis import Diagnosis, corrupting, diagnose
 from .error_advice import of_error
+from .finding import Finding
 from .inventory import Missing
 from .judge import Check
 from .key_figures import KeyFigure, failures, fraction, key_figures
 from .localise import WrongData
 from .omissions import is_verified, unmeasured
-from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, first_words, path_kind, skipped
+from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, path_kind, skipped
+from .published import OF_MODEL
+from .qualification_verdict import first_words
 from .usual_ranges import UsualRanges
-from .verdict import BELOW_PEERS, Advice, Judgement, Verdict, advice_at
+from .verdict import BELOW_PEERS, Judgement, Verdict
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,9 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
 
 #: Maximum number of causes that the first sentence names.
 _CAUSES = 2
+#: Lowest share of what is expected of which "as fast as expected" is said: machines of one model differ by
+#: at most 7 % in paths that other programs do not disturb.
+_EXPECTED = 0.93
 #: Maximum number of reasons why no value was judged.
 _REASONS = 2
 
@@ -269,7 +275,7 @@ class _Summary:
         done = "judged" if unjudged else "measured"
         head = f"everything {done} is" if passed > 1 else f"the testcase {done} is"
         only = f" ({next(iter(kinds))} only)" if len(kinds) == 1 else ""
-        parts = [f"{head} as fast as expected{only}{reservation}"]
+        parts = [f"{head} {self._how_fast()}{only}{reservation}"]
         why = self._left_busy()
         for number, how in ((unjudged, f"judged{why}"), (unmeasured(document), "measured")):
             be = "was" if number == 1 else "were"
@@ -279,6 +285,19 @@ class _Summary:
         parts += [f"nothing of {', '.join(unseen)} was judged"] if unseen else []
         parts += [f"some values were not judged{why}"] if why and not unjudged else []
         return "; ".join(parts[:2]) + "".join(f", {part}" for part in parts[2:])
+
+    def _how_fast(self) -> str:
+        """What the values that pass are: as fast as others of this model, if these are known."""
+        passed = [j for j in self.check.judgements if j.verdict is Verdict.PASS and j.value and j.normal]
+        known = [judgement.reference == OF_MODEL for judgement in passed]
+        if known and all(known):
+            return "as fast as others of this model"
+        unknown = (j for j, is_known in zip(passed, known, strict=True) if not is_known)
+        rates = (j for j in unknown if j.unit.more_is_better and not self.document.simulated)
+        if any((judgement.value or 0.0) < _EXPECTED * (judgement.normal or 0.0) for judgement in rates):
+            others = "as fast as others of this model, or " if any(known) else ""
+            return f"{others}within what the links allow{'' if others else '; no reference for this model'}"
+        return "as fast as expected"
 
     def _left_busy(self) -> str:
         """Return which devices other processes used, which kept values from being judged; empty if none."""

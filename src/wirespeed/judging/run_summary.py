@@ -14,7 +14,8 @@ from ..terminal import one_line
 from .judge import Check
 from .judged import Judged
 from .overview import Overview
-from .verdict import Verdict, any_of
+from .suspects import any_of
+from .verdict import Verdict
 
 #: Verdicts on runs in words, the worst first.
 WORDS = tuple(

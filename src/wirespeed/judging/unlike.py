@@ -12,11 +12,8 @@ from ..statistics import grouped
 from ..tables import BUSBW, Table
 from ..units import GB, format_size
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_GPU, PROCESSES, path_kind
+from .thresholds import UNLIKE, UNLIKE_BYTES
 
-#: Rates are named if the lower one is below this fraction of the higher one.
-_UNLIKE = 0.75
-#: Smaller buffers, in bytes, vary by themselves.
-_LEAST_BYTES = 1024 * 1024
 _KINDS = (COLLECTIVES, PROCESSES, HOST_GPU, GPU_GPU)
 #: End of the names of further runs of a test.
 _AGAIN = re.compile(r"_\d+$")
@@ -49,7 +46,7 @@ def by_settings(document: Document) -> tuple[frozenset[str], frozenset[str]]:
     for several in _runs(_rated(document)) if document.imported else ():
         _, ordered = _ordered(several)
         for (low, slow), (high, fast) in combinations(ordered, 2):
-            if low < _UNLIKE * high:
+            if low < UNLIKE * high:
                 helping |= {*fast.settings} - {*slow.settings}
                 slowed |= {slow.name} if {*slow.settings} - {*fast.settings} else set()
     return frozenset(helping), frozenset(slowed)
@@ -90,7 +87,7 @@ def _of_runs(results: list[TestcaseResult]) -> Iterator[str]:
     if not ordered:
         return
     (low, slow), (high, fast) = ordered[0], ordered[-1]
-    if low < _UNLIKE * high:
+    if low < UNLIKE * high:
         at = f" at {format_size(size)}" if size else ""
         if slow.settings != fast.settings:
             slower, faster = (_called(result, other) for result, other in ((slow, fast), (fast, slow)))
@@ -113,7 +110,7 @@ def _rates(result: TestcaseResult) -> dict[_Place, tuple[int, float]]:
         for table in result.tables
         if table.unit is Unit.RATE and (result.collective is None or table.key == BUSBW)
         for cell in table.cells
-        if cell.value and (size := _size(table, cell.column, cell.bytes)) not in range(1, _LEAST_BYTES)
+        if cell.value and (size := _size(table, cell.column, cell.bytes)) not in range(1, int(UNLIKE_BYTES))
     }
 
 
@@ -131,7 +128,7 @@ def _of_pairs(result: TestcaseResult, table: Table) -> Iterator[str]:
         if cell.value and cell.row != cell.column and (cell.shared or not cell.expected)
     ]
     (low, slow), (high, fast) = min(pairs, default=(1.0, "")), max(pairs, default=(1.0, ""))
-    if low < _UNLIKE * high:
+    if low < UNLIKE * high:
         yield f"{result.name}: {slow} reaches {_compared(low, fast, high)}"
 
 

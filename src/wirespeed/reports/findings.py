@@ -22,7 +22,8 @@ from ..judging.judge import Check
 from ..judging.key_figures import KeyFigure
 from ..judging.omissions import doubts, is_verified
 from ..judging.overview import users
-from ..judging.verdict import Culprit, Judgement, Verdict, share
+from ..judging.suspects import Culprit
+from ..judging.verdict import Judgement, Verdict, share
 from ..measurement import Unit
 from ..peer_access import PeerVerdict
 from ..results.compare import Outcome

@@ -7,17 +7,17 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..document import Status, TestcaseResult
-from ..features.qualify.text import evidence
 from ..judging.gates import GateResult, GateVerdict
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.omissions import UNVERIFIED, is_verified
-from ..judging.verdict import Judgement, Verdict, any_of
-from ..qualification import OF_NODE, Qualification, part_name
+from ..judging.suspects import any_of
+from ..judging.verdict import Judgement, Verdict
 from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..terminal import visible
 from ..units import fitting, many
+from .additions import Report, report_of
 from .checked_runs import CheckedRun
 from .findings import applicable, data_word, explanations, gate_text, number, verification
 from .style import SIMULATED, Style
@@ -112,8 +112,8 @@ def part(judged: Judged, style: Style) -> ET.Element:
         case = case_of("the run")
         add_outcome(case, "error", f"run interrupted: {document.interrupted}")
         cases.append(case)
-    if document.qualification:
-        cases += _nodes(document.qualification, judged)
+    if own := report_of(document):
+        cases += _parts(own, judged)
     cases += [_absent(absence) for absence in check.missing if absence.verdict.is_failure]
     for compared in check.gates:
         cases += [_gate(result, compared.gates.name, judged) for result in applicable(compared)]
@@ -151,21 +151,16 @@ def _case(result: TestcaseResult, verdict: Verdict, why: list[Judgement], judged
     return case
 
 
-def _nodes(qualification: Qualification, judged: Judged) -> Iterator[ET.Element]:
-    """Yield a case per node, and one per slow part that is not one node's."""
-    nodes = qualification.nodes
-    found = {node.name: [(True, node.missing)] if node.missing else [] for node in nodes}
-    for culprit in qualification.culprits:
-        name = nodes[culprit.nodes[0]].name if culprit.kind in OF_NODE else part_name(culprit, nodes)
-        found.setdefault(name, []).append((culprit.confirmed, evidence(culprit, qualification)))
-    for name, texts in found.items():
+def _parts(own: Report, judged: Judged) -> Iterator[ET.Element]:
+    """Yield a case for each part of the machine that a report of a feature names."""
+    for name, texts in own.cases.items():
         case = case_of(name, "qualify")
         if any(confirmed for confirmed, _ in texts):
             ordered = sorted(texts, key=lambda found: not found[0])
             add_outcome(case, "failure", *(text for _, text in ordered), most=len(ordered))
         elif judged.proves_nothing:
             add_outcome(case, "skipped", SIMULATED)
-        elif not qualification.compared:
+        elif not own.compared:
             add_outcome(case, "skipped", Verdict.UNKNOWN.word)
         yield case
 

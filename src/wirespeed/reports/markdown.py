@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from ..document import Document, Status, TestcaseResult
-from ..features.qualify.text import lines
 from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..results.read_many import Unreadable
 from ..tables import Table
 from ..terminal import one_line
 from ..units import many
+from .additions import report_of
 from .checked_runs import ERROR, PASS, CheckedRun, counted_words
 from .console import Grid, digest, is_large
 from .findings import applicable, closing, counted, data_word, explanations, footnotes, gate_text
@@ -66,6 +66,7 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
 
 def _lines(judged: Judged, style: Style) -> Iterator[str]:
     document, check, machine = judged.document, judged.check, judged.document.machine
+    own = report_of(document)
     yield f"# wirespeed: {escaped(document.hostname)}"
     yield ""
     if document.simulated:
@@ -74,7 +75,7 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
     if document.imported:
         yield f"**{escaped(document.origin)}**, not measured by wirespeed"
         yield ""
-    if not document.qualification:
+    if own is None:
         counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
         yield f"**{judged.overview.word}**: {escaped(judged.overview.sentence)}"
         yield from ("", counts or "no values")
@@ -87,8 +88,8 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
     if warnings := explanations(document, lacking=check.missing):
         yield ""
         yield from (f"- **warning**: {escaped(text)}" for text in warnings)
-    if document.qualification:
-        *found, verdict = lines(document, document.qualification)
+    if own is not None:
+        *found, verdict = own.lines
         word, _, rest = verdict.partition(":")
         yield from ("", f"**{word}**: {escaped(rest)}", "")
         yield from (f"- {escaped(line)}" for line in found)

@@ -9,7 +9,6 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
-from math import isnan
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
@@ -17,20 +16,19 @@ import msgspec
 
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
-from ..features.blocks.block_map import BlockMap
-from ..features.history.events import MachineHistory
 from ..hardware.topology import Machine
 from ..judging.diagnosis import Diagnosis
 from ..judging.gates import GateComparison
 from ..judging.judge import Check
 from ..judging.judged import Judged
-from ..judging.verdict import any_of
+from ..judging.suspects import any_of
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of
 from ..results.compare import Comparison, Outcome
 from ..tables import Calls, Cell, Statistics, Table
 from ..units import parse_rate
+from .additions import of_result
 from .findings import applicable, data_word
 from .style import Style
 
@@ -247,7 +245,11 @@ class Records:
 @singledispatch
 def records(result: object) -> Records:
     """The records of a result of a public function; TypeError for other objects."""
-    raise TypeError(f"no records of {type(result).__name__}")
+    own = of_result(records, result)
+    if own is None:
+        raise TypeError(f"no records of {type(result).__name__}")
+    made: Records = own(result)
+    return made
 
 
 @records.register
@@ -294,7 +296,7 @@ def _(check: Check) -> Records:
         )
         for judgement in check.judgements
     ]
-    return _named(
+    return named(
         f"{_PLACE} verdict value unit limit share least normal margin reason culprits basis",
         rows,
         "verdict testcase table row column value limit share least normal reason culprits",
@@ -313,7 +315,7 @@ def _(diagnosis: Diagnosis) -> Records:
         finding.data | {"place": finding.where, "others": " or ".join(finding.data["others"])}
         for finding in diagnosis.findings
     ]
-    return _named(
+    return named(
         "certainty cause title place cells lower factor evidence others weight confirm remedy",
         rows,
         "certainty title place cells factor evidence confirm remedy",
@@ -330,7 +332,7 @@ def _(compared: GateComparison) -> Records:
         row |= {"verdict": result.verdict, "reason": result.why, "remark": result.remark, "unit": Unit.RATE}
         row |= {"least": least, "normal": normal, "lowest": lowest.value if lowest else None}
         rows.append(row | (_place(lowest.key) if lowest else {}))
-    return _named(
+    return named(
         f"gate verdict threshold lowest unit {_PLACE} least normal reason remark source",
         rows,
         "verdict gate threshold lowest testcase row column reason remark",
@@ -359,7 +361,7 @@ def _(comparison: Comparison) -> Records:
     runs = " runs_before runs_after" if len(comparison.before) + len(comparison.after) > 2 else ""
     shown = f"outcome testcase table row column before after change change_low change_high{runs} hosts reason"
     changed = len(comparison.those(Outcome.LOST, Outcome.WORSE, Outcome.BETTER, Outcome.UNKNOWN))
-    return _named(f"{_PLACE} {fields}", rows, shown, changed)
+    return named(f"{_PLACE} {fields}", rows, shown, changed)
 
 
 @records.register
@@ -371,50 +373,16 @@ def _(baseline: Baseline) -> Records:
     ]
     model = "model " if len(baseline.models) > 1 else ""
     shown = f"{model}testcase table row column median spread runs"
-    return _named(f"model {_PLACE} median unit spread runs", rows, shown)
-
-
-@records.register
-def _(blocks: BlockMap) -> Records:
-    rows = [
-        picked(path, "direction path layout while_computing")
-        | picked(point, "block blocks limit best")
-        | {"method": method, "rate": rate, "simulated": blocks.simulated}
-        | {
-            "submission": point.submissions.get(method),
-            "slowdown": point.slowdown.get(method),
-            "computation_slowdown": point.computation_slowdown.get(method),
-        }
-        | (msgspec.structs.asdict(calls) if (calls := point.calls.get(method)) else {})
-        for path in blocks.paths
-        for point in path.points
-        for method, rate in point.rates.items()
-    ]
-    columns = "direction path block blocks method rate limit best p50 p99"
-    best = sorted(rows, key=lambda row: row["method"] is not row["best"])
-    more = "n first submission slowdown computation_slowdown layout while_computing simulated"
-    relevant = sum(row["method"] is row["best"] for row in rows)
-    return _named(f"{columns} {more}", best, columns, relevant)
-
-
-@records.register
-def _(history: MachineHistory) -> Records:
-    rows = [
-        {"path": kind.kind.name, "started": run.started, "verdict": run.verdict, "speed": speed}
-        for kind in history.kinds
-        for run, speed in zip(history.past.runs, kind.speeds, strict=True)
-        if not isnan(speed)
-    ]  # fmt: skip
-    return _named("path started verdict speed", rows)
+    return named(f"model {_PLACE} median unit spread runs", rows, shown)
 
 
 @records.register
 def _(machine: Machine) -> Records:
     columns = "source destination kind capacity latency origin"
-    return _named(columns, [picked(link, columns) for link in machine.links], columns)
+    return named(columns, [picked(link, columns) for link in machine.links], columns)
 
 
-def _named(columns: str, rows: Sequence[Record], shown: str = "", relevant: int | None = None) -> Records:
+def named(columns: str, rows: Sequence[Record], shown: str = "", relevant: int | None = None) -> Records:
     """Records; ``columns`` and ``shown`` (those that notebooks show) are separated by blanks."""
     return Records(tuple(columns.split()), rows, tuple(shown.split()), relevant)
 

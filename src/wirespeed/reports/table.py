@@ -13,7 +13,6 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
-from ..features.qualify.text import qualified
 from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
@@ -21,6 +20,7 @@ from ..measurement import Axis, Unit
 from ..statistics import grouped, summarise
 from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
+from .additions import report_of
 from .console import Grid, GridCell, heading, is_large, pieces, printed, warnings, width_of
 from .findings import SIGNS, buffers, closing, data_word, explanations, footnotes, number
 from .style import SIMULATED, Style
@@ -38,8 +38,8 @@ _ONCE = "every copied byte once"
 def render(judged: Judged, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
     document = judged.document
-    if document.qualification:
-        return printed(style, heading(document), "", *qualified(document, document.qualification, style))
+    if own := report_of(document):
+        return printed(style, heading(document), "", *own.screen(style))
     check = judged.check
     texts = explanations(document, lacking=check.missing)
     parts: list[RenderableType] = [

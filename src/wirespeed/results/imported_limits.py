@@ -34,6 +34,9 @@ _CORES, _MEMORY_BYTES = 256, 2**50
 #: memory (BabelStream on H100 NVL, p2pBandwidthLatencyTest on GTX 1650 SUPER, A100, H100); 0.61 of PCIe 3 to
 #: a T4 in a virtual machine. Azure accepts 0.57 to 0.63 for V100s.
 WIDER = 0.9
+#: Lowest share of the line rate of copies in both directions between host and GPU: 11 of 31 GB/s is a warning
+#: below 0.336.
+_LEAST_BOTH_WAYS = 0.32
 #: The vertex that stands for all switches between hosts, and the node from which its links lead.
 _NETWORK, _HOST = "network", "numa0"
 #: Options of an import, as in ``ImportedLog.judged_with``.
@@ -111,20 +114,23 @@ def _widened(bound: Allowance) -> Allowance:
 
 
 def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowance:
-    """What links allow for copies that the host may limit, so that low values are not judged.
+    """What links allow for copies that the host may limit.
 
     Unlike copies in one direction, those in both directions at once depend on the bridges of the host, which
-    no log describes: some reach 11 of 31 GB/s to the GPU next to 25 GB/s from it. So do copies between GPUs
-    without NVLink.
+    no log describes: some reach 11 of 31 GB/s to the GPU next to 25 GB/s from it, so that their range is
+    wide. Low copies between GPUs without NVLink are not judged.
     """
     memory, gpus = network.unknown_memory("numa0"), {gpu.name for gpu in network.machine.gpus}
     links = [network.links[link] for link, *_ in bound.links]
-    of_host = any(
-        link.kind in _TO_HOST and (both_ways or {link.source, link.destination} <= gpus) for link in links
-    )
-    if memory is None or bound.shared or not of_host:
+    between = any(link.kind in _TO_HOST and {link.source, link.destination} <= gpus for link in links)
+    if memory is None or bound.shared:
         return bound
-    return replace(bound, shared=((memory, 0.0),))
+    if between:
+        return replace(bound, shared=((memory, 0.0),))
+    if both_ways and bound.expected and bound.limit and any(link.kind in _TO_HOST for link in links):
+        low, typical = bound.expected
+        return replace(bound, expected=(min(low, _LEAST_BOTH_WAYS * bound.limit), typical))
+    return bound
 
 
 def with_cores(machine: Machine) -> Machine:

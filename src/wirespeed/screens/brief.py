@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..data.causes import Weight
 from ..document import Document
-from ..judging.causes.record import Weight
 from ..judging.judged import Judged
 from ..judging.key_figures import KeyFigure
 from ..judging.run_summary import WORDS, RunSummary, labels

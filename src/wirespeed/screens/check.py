@@ -17,7 +17,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
-from ..features.qualify.text import lines as qualified_lines
 from ..judging.gates import GateComparison, GateVerdict
 from ..judging.inventory import Missing
 from ..judging.judge import Check
@@ -28,6 +27,7 @@ from ..judging.overview import Overview, remedy, unknown_memory, users
 from ..judging.unlike import unlike
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import SIMULATED, Style
+from ..reports.additions import report_of
 from ..reports.console import further, hanging, heading, printed
 from ..reports.findings import (
     SIGNS,
@@ -202,8 +202,8 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
     of_testcases = grouped((one.key.testcase, one) for one in check.judgements if one.verdict.is_bad)
     bad = list(of_testcases.values())  # that with the worst value first
     parts: list[RenderableType] = []
-    if document.qualification:
-        parts += [Text(line) for line in qualified_lines(document, document.qualification)[:-1]] + [""]
+    if own := report_of(document):
+        parts += [Text(line) for line in own.lines[:-1]] + [""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
     parts += [] if style.verbose else further(len(bad) - _SHOWN, "more testcase")

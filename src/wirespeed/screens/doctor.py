@@ -12,7 +12,7 @@ from rich.text import Text
 from ..document import Document, Status
 from ..hardware.facts import Fact, Facts
 from ..judging.causes.run_facts import facts_of
-from ..judging.diagnosis import Finding
+from ..judging.finding import Finding
 from ..judging.judged import Judged, Step
 from ..judging.omissions import measurable
 from ..judging.verdict import Verdict

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...model import BlockList, Memory, MemoryKind, Method, Transfer
+from ..native import COPY_LIST, WAIT_UNTIL, Functions, Table
 from ..test_data import offsets
 from .device import Device, TimedStream
 from .gpu_driver import Arguments, narrow, pointer, wide
 from .launch_config import LaunchConfig, list_shape
 from .memory import GpuBuffer
 
-if TYPE_CHECKING:
-    from ..native import Table
-
 #: A row for each lap: its start, the end of the submission, and when the last byte was there, in ns.
 LapTimes = np.ndarray[Any, np.dtype[np.int64]]
 #: Returns a buffer in a memory, of a size, for a GPU.
 Taker = Callable[[Memory, int, Device], GpuBuffer]
-#: Name of the function that gathers and scatters blocks with one CPU.
-_COPY_LIST = "copy_list"
-#: Name of the function that waits for the common start of several GPUs.
-_WAIT_UNTIL = "wait_until"
 
 
 @dataclass(frozen=True)
@@ -56,11 +50,8 @@ class BlockCopies:
     loops = False
 
     def __init__(self, lane: TimedStream, transfer: Transfer, lists: Lists) -> None:
-        from ..native import Functions, list_copier, waiter
-
         self._device, self._lists, self._native = lane.device, lists, lane.device.driver.native
-        known = {_COPY_LIST: list_copier(), _WAIT_UNTIL: waiter()}
-        self._functions = Functions(self._native.failed, self._native.library(), **known)
+        self._functions = Functions(self._native.failed, self._native.library())
         self._stream, self._kept = int(lane.stream), list[object]()
         assert transfer.scattered is not None
         self._scattered = transfer.scattered
@@ -92,7 +83,7 @@ class BlockCopies:
 
     def begin_at(self, word: int) -> None:
         """Let ``laps`` begin at a time in ns, from now on: the one at this address when it is called."""
-        wait = self._functions.rows(_WAIT_UNTIL, 1, word)
+        wait = self._functions.rows(WAIT_UNTIL, 1, word)
         self._begin = np.concatenate([self._begin, wait])
 
     def warm_up(self) -> None:
@@ -159,7 +150,7 @@ class BlockCopies:
 
     def _copy_list(self, to: int, origin: int) -> Table:
         block, blocks = self._scattered.block, self._scattered.blocks
-        return self._functions.table([(_COPY_LIST, (to, origin, block, blocks))])
+        return self._functions.table([(COPY_LIST, (to, origin, block, blocks))])
 
 
 class Lists:

@@ -1,5 +1,5 @@
-"""The host backend: CPU memory, measured by pinned threads of numba kernels. ``host_discovery`` describes the
-machine and needs no library; ``backend`` imports numba, so it is imported only when measuring starts.
+"""The host backend: CPU memory, measured by pinned threads that run C functions. ``host_discovery`` describes
+the machine and needs no library; ``backend`` loads numpy and the C functions when measuring starts.
 """
 
 from __future__ import annotations

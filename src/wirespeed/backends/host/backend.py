@@ -12,7 +12,7 @@ from ...tables import Quantity, State
 from ..base import Backend
 from ..distributed.endpoint import JobContext
 from ..tree import HERE, TreePath
-from . import nic_facts
+from . import kernels, nic_facts
 from .bound_transfer import PoolBuffers
 from .endpoint import HostEndpoint
 from .host_discovery import huge_page_mode
@@ -27,8 +27,6 @@ _HZ_PER_KHZ = 1e3
 
 class HostBackend(Backend):
     """Backend for transfers of the engine ``cpu`` on pinned threads, in memory bound to NUMA nodes.
-
-    The first ``prepare`` compiles the kernels, or loads them from numba's cache.
 
     Attributes:
         machine: Machine that this process runs on, as ``topology.discover`` describes it.
@@ -129,7 +127,7 @@ class HostBackend(Backend):
         return {node.name: use for node in self._machine.numa if node.cpus} if use else {}
 
     def libraries(self) -> dict[str, str]:
-        return {name: version(name) for name in ("numba", "llvmlite", "numpy")}
+        return {"numpy": version("numpy"), "host kernels": kernels.build()}
 
     def cancel(self) -> None:
         if self._last is not None:

@@ -20,9 +20,7 @@ import numpy as np
 from ...errors import BackendError, BackendLost, MeasurementTimeout, starting_threads
 from ...units import NANO
 from . import kernels
-from .compiled import compiled
-from .intrinsics import atomic_load, atomic_store, now_ns, spin_hint
-from .kernels import WORD
+from .kernels import WORD, tick
 
 Result = TypeVar("Result")
 Task = Callable[[], Result]
@@ -247,23 +245,11 @@ def shared_gate(address: int, timeout: float) -> HostGate:
     return HostGate(np.ctypeslib.as_array(words).reshape(2, -1), timeout, NEVER)
 
 
-#: Offsets of the words: the time in µs, and the number of the round that has started and that is to stop.
+#: Offsets of the words of the page that ``tick`` writes: the time in µs, and the number of the round that has
+#: started and that is to stop.
 CLOCK, STARTED, STOP = (i * 128 for i in range(3))
-_NS_PER_TICK = 1000
 
-
-@compiled("void(int64, int64)")
-def tick(page: int, serial: int) -> None:
-    """Write the time since a round has started, until it is stopped."""
-    while atomic_load(page + STARTED) != serial:
-        if atomic_load(page + STOP) == serial:
-            return
-        spin_hint()
-    zero = now_ns()
-    before = -1
-    while atomic_load(page + STOP) != serial:
-        ticks = (now_ns() - zero) // _NS_PER_TICK
-        if ticks != before:
-            atomic_store(page + CLOCK, ticks)
-            before = ticks
-        spin_hint()
+__all__ = [
+    "CLOCK", "NEVER", "STARTED", "STOP", "HostGate", "RunningTasks", "Task", "Workers", "private_gate",
+    "shared_gate", "tick",
+]  # fmt: skip

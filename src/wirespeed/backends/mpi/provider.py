@@ -21,7 +21,7 @@ from ...worlds.mpi import libraries, library, version
 from .. import test_data as contents
 from ..cpu_sharing import current_cpu
 from ..host.procfs import available_bytes, first_cpu
-from ..native import Call, Failure, Functions, copier
+from ..native import COPY, Call, Failure, Functions
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from ..tree import HERE
 
@@ -43,7 +43,7 @@ class MpiFunctions(Functions):
     def __init__(self, mpi: Any) -> None:
         self._mpi = mpi
         # The extension module resolves the functions of the library it is linked with, for any ABI of MPI.
-        super().__init__(_failed, ctypes.CDLL(mpi.__file__), copy=copier())
+        super().__init__(_failed, ctypes.CDLL(mpi.__file__))
         self._status = np.zeros(self.status_bytes, np.uint8)
         self.status = int(self._status.ctypes.data)
 
@@ -102,7 +102,7 @@ def _at(array: Any) -> int:
 
 
 def _copied(to: Any, origin: Any) -> Call:
-    return ("copy", (_at(to), _at(origin), to.nbytes))
+    return (COPY, (_at(to), _at(origin), to.nbytes))
 
 
 def _source(case: Case, site: MpiSite) -> int:

@@ -14,9 +14,10 @@ from functools import cache
 
 from msgspec import structs
 
+from ...data.causes import EFFECTS
 from ...errors import MachineError, UsageError
 from ...hardware.devices import Fault, FaultKind
-from ...hardware.effects import CONTROLLER_BYTES, EFFECTS, USUAL_CLOCK_HZ, generation_of, root_port
+from ...hardware.effects import CONTROLLER_BYTES, USUAL_CLOCK_HZ, generation_of, root_port
 from ...hardware.facts import FABRIC_READY, OFF, ON, Fact, Known
 from ...hardware.network import MachineVertices, nvlinks_of
 from ...hardware.topology import LinkKind, Machine

@@ -29,8 +29,6 @@ _SWITCH = "nvswitch"
 _MESH = "nvlinks"
 #: Standard widths of the PCIe link of a GPU, and the oldest generation that is assumed in place of a newer.
 _WIDTHS, _OLDEST_PCIE = (16, 8, 4), 3
-#: A lower standard rate is the limit if this number of GPUs agrees.
-_AGREEING = 2
 #: Testcases that copy within a GPU: their values count the bytes once, and the memory moves them twice.
 _LOCAL_COPIES = "device_local_copy"
 #: Begin of the names of testcases that use only the memory of a GPU.
@@ -253,8 +251,8 @@ def _pcie(
 ) -> tuple[tuple[float, str] | None, str]:
     """Rate and origin of the PCIe links, and a note if the values are those of a lower standard rate.
 
-    Slots and hosts may be older than the GPU: if several GPUs agree at a lower standard rate, it is the
-    limit. No GPU defines its own limit: a slot may be slow, as those of a desktop machine often are.
+    Slots and hosts may be older than the GPU, and slots narrower: the note says which would explain the
+    values. They remain slow for the GPU: no value defines its own limit.
 
     Args:
         gpus: Names of the GPUs of one model, or one of a desktop machine.
@@ -272,13 +270,9 @@ def _pcie(
     if rate is None or rate == full[0]:
         return full, ""
     names = " or ".join(name for candidate, name in known if abs(candidate / rate - 1) < _CLOCK)
-    if len(of_host) < _AGREEING:
-        who = gpus[0] if len(gpus) == 1 else "the GPU"
-        copies = f"{who} copies at most at {to_host / GB:.1f} GB/s to or from the host"
-        return full, f"{copies}, which {names} explains"
-    fastest = f"no GPU copies faster than {to_host / GB:.1f} GB/s to or from the host"
-    note = f"{fastest}, so that {names} is the limit"
-    return (rate, f"{names} from the values, in place of {full[1]} of the data sheet"), note
+    who = gpus[0] if len(gpus) == 1 else "the GPU" if len(of_host) == 1 else "the fastest GPU"
+    copies = f"{who} copies at most at {to_host / GB:.1f} GB/s to or from the host"
+    return full, f"{copies}, which {names} explains"
 
 
 def _own_links(
@@ -362,9 +356,9 @@ def _nvlinks(
         return [], set(), ""
     every = {(i, j) for i in range(count) for j in range(count) if i != j}
     if not best and count in sheet.all_links:
-        return _switched(count, sheet, 0.0)
+        return _switched(count, sheet)
     if sheet.switch and (count > _MOST_WITHOUT_SWITCH or not best):
-        return _switched(count, sheet, max(best.values(), default=0.0))
+        return _switched(count, sheet)
     slowest = (pci.rate(sheet.pcie, sheet.lanes) or (0.0,))[0]
     if count == 2 and of_two > slowest:
         best = best or {(0, 1): of_two, (1, 0): of_two}
@@ -390,20 +384,14 @@ def _nvlinks(
     return links, set(numbers), ""
 
 
-def _switched(count: int, sheet: GpuSheet, fastest: float) -> tuple[list[Link], set[Pair], str]:
-    """The NVLinks to a switch; fewer than in the data sheet if no GPU copies faster, in B/s."""
+def _switched(count: int, sheet: GpuSheet) -> tuple[list[Link], set[Pair], str]:
+    """The NVLinks to a switch, as many as in the data sheet: a slow value does not mean fewer links."""
     every = {(i, j) for i in range(count) for j in range(count) if i != j}
-    rate = _explaining(map(sheet.nvlinks, sheet.links), fastest, _lowest(LinkKind.NVLINK))
-    links = next((n for n in sheet.links if sheet.nvlinks(n) == rate), sheet.links[-1])
-    origin, note = f"{ASSUMED}: {links} links x {sheet.nvlink:g} GB/s", ""
-    if links != sheet.links[-1]:
-        origin += f" from the values, in place of {sheet.links[-1]} of the data sheet"
-        observed = f"no GPU copies faster than {fastest / GB:.1f} GB/s to another"
-        note = f"{observed}, so that {links} NVLinks are the limit"
     hub = _SWITCH if sheet.switch else _MESH
     ends = [end for i in range(count) for end in ((f"gpu{i}", hub), (hub, f"gpu{i}"))]
-    capacity = sheet.nvlinks(links)
-    return [Link(*end, LinkKind.NVLINK, capacity, origin, assumed=True) for end in ends], every, note
+    links = sheet.links[-1]
+    origin, capacity = f"{ASSUMED}: {links} links x {sheet.nvlink:g} GB/s", sheet.nvlinks(links)
+    return [Link(*end, LinkKind.NVLINK, capacity, origin, assumed=True) for end in ends], every, ""
 
 
 def networked(

@@ -26,9 +26,9 @@ from ...peer_access import (
     PeerAccess,
     PeerMechanism,
     PeerVerdict,
-    with_slow,
 )
 from ...tables import Cell, Table
+from .slow_pairs import with_slow
 
 
 def attempt_peers(

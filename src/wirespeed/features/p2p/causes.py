@@ -11,19 +11,22 @@ from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from ...data.causes import Cause
+from ...data.causes import causes as all_causes
 from ...document import Document
 from ...errors import MachineError
 from ...hardware.facts import OFF, OK, ON, Facts, Known
 from ...hardware.network import Network
 from ...hardware.topology import LinkKind, Machine
-from ...judging.causes import CAUSES
-from ...judging.causes.record import Cause, Evidence, Sign, Weight
+from ...judging.advice import Advice, at_device
+from ...judging.causes import evidence_of
+from ...judging.causes.record import Evidence, Sign
 from ...judging.causes.run_facts import facts_of
 from ...judging.inventory import XID, Missing, missing
-from ...judging.verdict import Advice, Verdict, at_device
+from ...judging.thresholds import GOOD_SHARE, PEER_OF_HOST
+from ...judging.verdict import Verdict
 from ...peer_access import (
     MOST_PEERS,
-    OF_HOST,
     Attempt,
     Pair,
     PeerAccess,
@@ -47,23 +50,6 @@ _NO_NVLINK = frozenset({LinkKind.PCIE, LinkKind.C2C, LinkKind.NETWORK})
 _STATIC_BAR1 = "RMForceStaticBar1=1"
 _PATCHED_KEYS = f"ForceP2P=17;RMForceP2PType=1;RMPcieP2PType=1;PeerMappingOverride=1;{_STATIC_BAR1}"
 _BETWEEN = frozenset({PeerMechanism.IPC, PeerMechanism.DESCRIPTOR, PeerMechanism.NCCL})
-
-
-@dataclass(frozen=True)
-class PeerCause:
-    """A cause, and what it does to peer access.
-
-    Attributes:
-        cause: The cause.
-        breaks: Verdicts that it explains.
-        evidence: Yields what speaks for it at a GPU, a pair (``gpu0->gpu1``) or the host.
-        mechanisms: Mechanisms that it concerns.
-    """
-
-    cause: Cause
-    breaks: frozenset[PeerVerdict]
-    evidence: Evidence
-    mechanisms: frozenset[PeerMechanism] = frozenset(PeerMechanism)
 
 
 def _acs_read(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -129,67 +115,30 @@ def _display(machine: Machine, facts: Facts) -> Iterator[Sign]:
             yield Sign(gpu.name, f"a display uses {gpu.name}, so that its BAR1 may not map all of its memory")
 
 
-def _only(
-    name: str, title: str, breaks: frozenset[PeerVerdict], evidence: Evidence, confirm: str, remedy: str,
-    mechanisms: frozenset[PeerMechanism] = frozenset(PeerMechanism),
-    slows: frozenset[LinkKind] = frozenset(LinkKind),
-) -> PeerCause:  # fmt: skip
-    """A cause that only attempts of peer access show."""
-    cause = Cause(name, title, Weight.CONDITION, slows, evidence, confirm, remedy)
-    return PeerCause(cause, breaks, evidence, mechanisms)
-
-
-_KNOWN = {cause.name: cause for cause in CAUSES}
-
-
-def _known(name: str, breaks: frozenset[PeerVerdict], *evidence: Evidence) -> PeerCause:
-    cause = _KNOWN[name]
+def _several(*evidence: Evidence) -> Evidence:
+    """What several functions yield."""
 
     def signs(machine: Machine, facts: Facts) -> Iterator[Sign]:
         for yields in evidence:
             yield from yields(machine, facts)
 
-    return PeerCause(cause, breaks, signs if evidence else cause.evidence)
+    return signs
 
 
-#: All causes; of equally likely ones, the first comes first. Sources are in docs/p2p.md.
-PEER_CAUSES = (
-    _known("acs", _ANY, _acs_read, _KNOWN["acs"].evidence),
-    _only("p2p-status", "driver and NVML disagree about peer access", _BROKEN, _p2p_status,
-          "nvidia-smi topo -p2p w", "install a newer driver, which offers only what works"),
-    _only("partition", "the GPUs are in different partitions of the NVLink fabric", _BROKEN, _partition,
-          "nvidia-smi -q | grep -A8 Fabric",
-          "assign the GPUs of this machine to one partition (fabric manager of the host)"),
-    _known("fabric", _BROKEN),
-    _known("iommu", _ANY),
-    _known("bar1", _ANY),
-    _known("bar1-largest", _ANY),
-    _only("display", "a display uses the GPU", _BROKEN, _display,
-          "nvidia-smi --query-gpu=index,display_active --format=csv",
-          "attach the display to another GPU, or map all memory in BAR1 (static BAR1) in "
-          "/etc/modprobe.d/nvidia.conf, and restart", slows=_PCIE),
-    _known("acs", _ANY, _acs_groups),
-    _known("ecc", frozenset({_V.WRONG})),
-    _known("mig", frozenset({_V.FAILS})),
-    _known("confidential", frozenset({_V.FAILS})),
-    _known("pcie-width", frozenset({_V.SLOW})),
-    _known("pcie-generation", frozenset({_V.SLOW})),
-    _known("pcie-errors", _ANY),
-    _known("nvlinks", frozenset({_V.SLOW})),
-    _only("container", "the container separates processes that share GPU memory", _BROKEN, _container,
-          "df -h /dev/shm; ls -l /proc/self/ns/ipc",
-          "docker run --ipc=host; between containers also one PID namespace: --pid=host, or "
-          "--pid=container:NAME; Kubernetes: hostIPC and hostPID, or one container for all GPUs", _BETWEEN),
-    _only("root-forwarding", "the CPU forwards traffic between its root ports slowly",
-          frozenset({_V.SLOW}), _forwarding, "nvidia-smi topo -m",
-          "expected on some hosts: the data is right, copies through the host are faster; use slots below "
-          "one PCIe switch", slows=_PCIE),
-    _known("virtual", _ANY),
-    _only("peers-advertised", "the driver offers peer access that this platform does not support", _BROKEN,
-          _advertised, "nvidia-smi topo -p2p w; modinfo nvidia | grep ^version",
-          "use the vendor's unpatched driver in its newest version; a patched one requires Resizable BAR, "
-          "iommu=pt or the IOMMU off, no display at these GPUs, and keys in /etc/modprobe.d/nvidia.conf",
-          slows=_PCIE),
+_KNOWN = {cause.name: cause for cause in all_causes()}
+_EVIDENCE: tuple[tuple[str, Evidence | None], ...] = (
+    ("acs", _several(_acs_read, evidence_of(_KNOWN["acs"]))), ("p2p-status", _p2p_status),
+    ("partition", _partition), ("fabric", None), ("iommu", None), ("bar1", None), ("bar1-largest", None),
+    ("display", _display), ("acs", _acs_groups), ("ecc", None), ("mig", None), ("confidential", None),
+    ("pcie-width", None), ("pcie-generation", None), ("pcie-errors", None), ("nvlinks", None),
+    ("container", _container), ("root-forwarding", _forwarding), ("virtual", None),
+    ("peers-advertised", _advertised),
+)  # fmt: skip
+#: The causes with an effect on peers, that effect, and what yields their signs; of equally likely ones, the
+#: first comes first. IOMMU groups show ACS less surely than its bridges do. Sources are in docs/p2p.md.
+PEER_CAUSES = tuple(
+    (cause, cause.peers, own or evidence_of(cause))
+    for name, own in _EVIDENCE if (cause := _KNOWN[name]).peers
 )  # fmt: skip
 
 
@@ -386,27 +335,27 @@ def _causes(machine: Machine, facts: Facts, access: PeerAccess) -> list[PeerFind
     found: dict[str, PeerFinding] = {}
     network = Network(machine)
     linked = {pair for pair in access.pairs if _level(network, pair) == 0}
-    for known in PEER_CAUSES:
-        no_nvlink = known.cause.slows <= _NO_NVLINK
+    for cause, known, evidence in PEER_CAUSES:
+        no_nvlink = cause.slows <= _NO_NVLINK
         concerned = [
             pair for pair, attempts in access.pairs.items()
             if pair in bad and bad[pair] in known.breaks and not (no_nvlink and pair in linked)
             and {a.mechanism for a in attempts if a.verdict is bad[pair]} <= known.mechanisms
         ]  # fmt: skip
-        signs = [sign for sign in known.evidence(machine, facts) if _concerns(sign, concerned)]
-        if not signs or known.cause.name in found:
+        signs = [sign for sign in evidence(machine, facts) if _concerns(sign, concerned)]
+        if not signs or cause.name in found:
             continue
         covered = _covered(signs, concerned) / len(bad)
-        score = covered - (0.5 * _covered(signs, good) / len(good) if good else 0.0)
+        score = covered - (GOOD_SHARE * _covered(signs, good) / len(good) if good else 0.0)
         texts = dict.fromkeys(sign.text for sign in signs)
         pairs = sorted(concerned)
         places = [end for sign in signs for end in sign.device.split("->")]
-        found[known.cause.name] = PeerFinding(
-            known.cause,
+        found[cause.name] = PeerFinding(
+            cause,
             "; ".join(list(texts)[:3]) + (f", and {len(texts) - 3} more" if len(texts) > 3 else ""),
             round(score, 2),
-            tuple(_repair(known.cause, machine, facts, pairs)),
-            at_device(known.cause.confirm, machine, *places),
+            tuple(_repair(cause, machine, facts, pairs)),
+            at_device(cause.confirm, machine, *places),
         )
     return sorted(found.values(), key=lambda finding: -finding.score)
 
@@ -523,4 +472,4 @@ def _settings(machine: Machine, access: PeerAccess, defective: Collection[Pair])
 
 def _is_slower_than_host(access: PeerAccess, pair: Pair) -> bool:
     rate = next((a.rate for a in access.pairs[pair] if a.rate), None)
-    return rate is not None and rate < OF_HOST * min(access.through_host.get(gpu, 0.0) for gpu in pair)
+    return rate is not None and rate < PEER_OF_HOST * min(access.through_host.get(gpu, 0.0) for gpu in pair)

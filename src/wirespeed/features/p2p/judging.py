@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ...document import Document
+from ...judging.advice import Advice
 from ...judging.inventory import Missing
 from ...judging.localise import WrongData
-from ...judging.verdict import Advice, Judgement, Verdict
+from ...judging.verdict import Judgement, Verdict
 from ...peer_access import PEER_ACCESS, PeerAccess, PeerVerdict
 from ...results.inventory import InventoryPart
 from .causes import HOW, find_peers, told

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ...document import Document
+from ...judging.judged import Judged
 from ...judging.verdict import Verdict
 from ...peer_access import PEER_ACCESS, Attempt, Pair, PeerMechanism, PeerVerdict
+from ...reports.additions import PagePart
+from ...reports.html.tables import fragment
 from ...terminal import one_line
 from ...units import GB
 from .causes import PeerFindings, find_peers, told
@@ -35,6 +39,15 @@ class PeerView:
     gpus: tuple[str, ...]
     rows: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...]
     is_all: bool
+
+
+def part(judged: Judged) -> PagePart | None:
+    """The section of the page of a run; None without a view."""
+    view = peer_view(judged.document)
+    if view is None:
+        return None
+    markup = partial(fragment, f"{__package__}:page.html", "peers", {}, view)
+    return PagePart("Peer access", "peers", "gates", markup, is_all=view.is_all, in_notebooks=True)
 
 
 def peer_view(document: Document) -> PeerView | None:

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from ...data.causes import NODE_FAULTS, CauseFault
 from ...errors import MachineError
-from ...hardware.facts import OFF, ON, Fact, FactValue, Known
+from ...hardware.facts import ON, Fact, FactValue, Known
 from ...qualification import OWN_PARTS, PartKind
 from ...terminal import meant
 
@@ -45,50 +46,23 @@ _GIDS = ("0: IB/RoCE v1", "1: RoCE v2", "2: IB/RoCE v1", "3: RoCE v2")
 _ENDPOINTS, _SECOND = "each endpoint", "each second endpoint"
 #: Network interface by which simulated nodes reach each other.
 _INTERFACE = "eth0"
-#: Name, value (or what returns it for an amount and the endpoints), and place; no place: the host.
-_Change = tuple[Known, FactValue | Callable[[float, Sequence[str]], FactValue], str]
 
 
-@dataclass(frozen=True)
-class CauseFault:
-    """A fault of a node whose facts show it.
-
-    Attributes:
-        name: Its name: that of the cause.
-        cause: Name of the cause.
-        factor: Factor of the rate of the rails of the node, or what returns it for an amount.
-        changes: The facts that it changes.
-        amount: The usual amount; 0 if it has none.
-        of_gpus: Whether only messages from and to GPU memory are slower.
-    """
-
-    name: str
-    cause: str
-    factor: float | Callable[[float, NicModel], float]
-    changes: tuple[_Change, ...]
-    amount: float = 0.0
-    of_gpus: bool = False
-
-    def factor_of(self, amount: float, nic: NicModel) -> float:
-        """Factor of the rate of the rails of the node."""
-        return self.factor(amount, nic) if callable(self.factor) else self.factor
-
-    def facts(self, amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
-        """Yield the names, values and places of what changes."""
-        for name, value, place in self.changes:
-            for device in {_ENDPOINTS: nics, _SECOND: nics[1::2]}.get(place, (place,)):
-                yield name, value(amount, nics) if callable(value) else value, device
+def factor_of(fault: CauseFault, amount: float, nic: NicModel) -> float:
+    """Factor of the rate of the rails of a node with a fault."""
+    return _SPEEDS[fault.speed](amount, nic) if fault.speed else fault.factor
 
 
-def _amount(amount: float, nics: Sequence[str]) -> float:
-    """The amount of a fault, as the value of a fact."""
-    del nics
-    return amount
+def _changes(fault: CauseFault, amount: float, nics: Sequence[str]) -> Iterator[tuple[Known, FactValue, str]]:
+    """Yield the names, values and places of the facts that a fault changes."""
+    for change in fault.reports:
+        value = _VALUES[change.by](nics) if change.by else change.value
+        for device in {_ENDPOINTS: nics, _SECOND: nics[1::2]}.get(change.at, (change.at,)):
+            yield change.fact, amount if value is None else value, device
 
 
-def _first_endpoints(amount: float, nics: Sequence[str]) -> tuple[str, ...]:
+def _first_endpoints(nics: Sequence[str]) -> tuple[str, ...]:
     """A setting of NCCL that selects every second endpoint: of cards with two, the first of each."""
-    del amount
     return (f"NCCL_IB_HCA=={','.join(nics[::2])}",)
 
 
@@ -104,43 +78,13 @@ def _by_generation(generation: float, nic: NicModel) -> float:
     return float(min(1.0, 2.0 ** (generation - nic.generation)))
 
 
-#: The ports of a switch with a NIC and a GPU, and what is above them: its upstream port and the root port.
-_PORT_OF_NIC, _PORT_OF_GPU, _ABOVE = "0000:12:01.0", "0000:12:00.0", ("0000:11:00.0", "0000:10:01.0")
-_UNUSED: _Change = (Known.PORT_USED, OFF, _SECOND)
-#: Faults with a cause, by their names. The factors are those of the public reports as far as there are any:
-#: one endpoint 98 of 185 Gbit/s (dgx-spark-playbooks 103), GPUDirect 15 of 47 GB/s (Mooncake 1459).
-FAULTS = {
-    row[0]: CauseFault(*row)
-    for row in (
-        ("endpoint", "nic-endpoint", 0.53, (_UNUSED,)),
-        ("hca", "nic-selection", 0.53, ((Known.NCCL_VARIABLES, _first_endpoints, ""), _UNUSED)),
-        ("gid", "nic-selection", 0.4, ((Known.NCCL_VARIABLES, ("NCCL_IB_GID_INDEX=0",), ""),)),
-        ("mtu", "mtu", 0.6, ((Known.PORT_MTU, _amount, _ENDPOINTS),), 1500.0),
-        ("width", "nic-pcie", _by_lanes, ((Known.PCIE_WIDTH, _amount, _ENDPOINTS),), 2.0),
-        ("generation", "nic-pcie", _by_generation, ((Known.PCIE_GENERATION, _amount, _ENDPOINTS),), 3.0),
-        ("gpudirect", "peermem", 0.32, ((Known.PEERMEM, OFF, ""), (Known.NCCL_GDR, OFF, ""),
-         (Known.NCCL_NETWORK, "NET/IB", "")), 0.0, True),
-        ("settings", "node-settings", 0.4, ((Known.NCCL_VARIABLES, ("NCCL_MAX_NCHANNELS=1",), ""),)),
-        ("firmware", "node-settings", 0.6, ((Known.NIC_FIRMWARE, "28.39.1002", _ENDPOINTS),)),
-        ("governor", "governor", 0.6, ((Known.GOVERNOR, ("powersave",), ""),)),
-        ("numa", "nic-numa", 0.6, ((Known.NUMA_NODE, "unknown", _ENDPOINTS),)),
-        ("pathmtu", "path-mtu", 0.6, ((Known.PATH_MTU, _amount, _INTERFACE),
-         (Known.ROUTE_MTU, _amount, _INTERFACE)), 1500.0),
-        ("flap", "link-lost", 0.5, ((Known.INTERFACE_LOST, _amount, _INTERFACE),), 2.0),
-        ("nps", "nodes-per-socket", 0.6, ((Known.NODES_PER_SOCKET, _amount, ""),), 4.0),
-        ("nps1", "whole-sockets", 0.5, ((Known.CPU_DESIGN, "AuthenticAMD 25 1", ""),
-         (Known.SWITCH, "none", "gpu0"))),
-        ("rate", "nic-slower", _by_port, ((Known.PORT_RATE, _amount, _SECOND),), 100.0),
-        ("bond", "nic-bond", 0.5, ((Known.INTERFACE_KIND, "bond", _INTERFACE),
-         (Known.BOND_WITHOUT_LINK, ("eth1",), _INTERFACE))),
-        ("acs", "nic-isolated", 0.5, ((Known.BRIDGES, (_PORT_OF_NIC, *_ABOVE), _ENDPOINTS),
-         (Known.ACS_REDIRECTS, (_PORT_OF_NIC,), _ENDPOINTS),
-         (Known.BRIDGES, (_PORT_OF_GPU, *_ABOVE), "gpu0")), 0.0, True),
-        ("iommu", "iommu", 0.5, ((Known.IOMMU, ("DMA-FQ",), ""),), 0.0, True),
-        ("driver", "node-settings", 0.6, ((Known.DRIVER_KERNEL, "570.86.10", ""),)),
-        ("bridge", "nic-detour", 0.06, ((Known.INTERFACE_KIND, "bridge", "br0"),)),
-    )
+#: Names in ``causes.toml`` -> functions of an amount and the NIC of a rail, and of the endpoints of a node.
+_SPEEDS: dict[str, Callable[[float, NicModel], float]] = {
+    "by_port": _by_port, "by_lanes": _by_lanes, "by_generation": _by_generation,
 }  # fmt: skip
+_VALUES: dict[str, Callable[[Sequence[str]], FactValue]] = {"first_endpoints": _first_endpoints}
+#: Faults with a cause, by their names.
+FAULTS = NODE_FAULTS
 
 
 @dataclass(frozen=True)
@@ -219,7 +163,7 @@ def facts_of(
                 yield Fact(name, value, unit, device, host=host)
         for fault in faults:
             if fault.node in (index, -1):
-                for name, value, device in fault.fault.facts(fault.amount, endpoints):
+                for name, value, device in _changes(fault.fault, fault.amount, endpoints):
                     yield Fact(name, value, "", device, host=host)
 
 

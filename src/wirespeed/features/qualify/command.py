@@ -135,7 +135,7 @@ def _lead(
     cluster: Cluster, machine: Machine, options: argparse.Namespace, output: Output | None, command: str
 ) -> int:
     """Measure, print, save; return the exit code."""
-    from ...judging.path_kinds import verdict_of
+    from ...judging.qualification_verdict import verdict_of
     from ...results.store import Draft, Saver
 
     saver, draft = (Saver(output, options.force), Draft(output)) if output else (None, None)

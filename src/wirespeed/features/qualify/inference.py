@@ -13,24 +13,24 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ...judging.thresholds import (
+    FEWEST_OF_BLOCK,
+    FEWEST_OF_SPINE,
+    FEWEST_PATHS,
+    FEWEST_VALUES,
+    LEAST_OF_SPINE,
+    LEAST_SLOW,
+    LESS_WITHIN,
+    MOST_PATHS,
+    SIGMAS,
+    SIGMAS_OF_MEDIAN,
+)
 from ...qualification import OF_NODE, PartKind, SlowPart
 from .cluster import Values
 from .measured_topology import Pair
 
-#: Least share of the median by which a part is slow, and the same in standard deviations of one value, and of
-#: the median of a part's values.
-LEAST, SIGMAS, SIGMAS_OF_MEDIAN = 0.05, 3.3, 6.0
-#: Share of the paths, or of the rails, of a part of several that must be slow.
-_MOST = 0.75
 #: Parts that slow several nodes.
 _SWITCHES = (PartKind.LEAF, PartKind.TRUNK, PartKind.SPINE)
-#: Fewest nodes of a block whose switches can be told from their nodes.
-_FEWEST = 3
-#: Fewest paths of a node, a NIC or a cable that show that it is slow.
-_FEWEST_PATHS = 2
-#: Fewest slow paths of a spine switch, and least share of the paths between blocks that they are. Those
-#: within blocks, which lead through no spine switch, must be slow this many times less often.
-_FEWEST_OF_SPINE, _LEAST_OF_SPINE, _LESS_WITHIN = 5, 0.04, 4.0
 #: Most parts that are named.
 _MOST_CULPRITS = 200
 
@@ -117,8 +117,6 @@ def reference_of(values: Values, noise: float = 0.0) -> tuple[float, float]:
 #: standard deviation (Croux and Rousseeuw 1992, "Time-efficient algorithms for two highly robust estimators
 #: of scale").
 _CORRECTION = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
-#: Fewest values of a part whose deviation counts.
-_FEWEST_VALUES = 4
 
 
 def spread(paths: Paths, rails: int) -> float:
@@ -141,7 +139,7 @@ def spread(paths: Paths, rails: int) -> float:
     counts = np.bincount(unit)
     first = np.cumsum(counts) - counts
     deviations = []
-    for count in np.unique(counts[counts >= _FEWEST_VALUES]).tolist():
+    for count in np.unique(counts[counts >= FEWEST_VALUES]).tolist():
         values = paths.value[order[first[counts == count][:, None] + np.arange(count)]]
         deviations.append(deviation(values))
     return float(np.median(np.concatenate(deviations))) if deviations else 0.0
@@ -179,7 +177,7 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 
     varies = max(spread(paths, rails), variation)
     reference, noise = reference_of(paths.value, varies)
     noise = max(noise, varies)
-    cut = max(0.0, 1 - max(LEAST, SIGMAS * noise))
+    cut = max(0.0, 1 - max(LEAST_SLOW, SIGMAS * noise))
     if not reference:
         return Inference((), reference, noise, cut)
     names = list(dict.fromkeys(blocks))
@@ -274,7 +272,7 @@ class _Seeking:
             several = slow.kind in _SWITCHES  # some of its nodes may be slower than it
             level = reference_of(values)[0] if several else float(np.median(values))
             faster = float((self.all.value[mine] * self.cut > level).mean())
-            if faster <= (1 - _MOST if several or slow.kind is PartKind.NODE else 0.5):
+            if faster <= (1 - MOST_PATHS if several or slow.kind is PartKind.NODE else 0.5):
                 yield slow, mine, level
 
     def culprit(self, slow: _Suspect, through: npt.NDArray[np.bool_], level: float) -> SlowPart:
@@ -317,9 +315,9 @@ class _Seeking:
     def _switches_of(self) -> Iterator[_Suspect]:
         """Leaf switches and trunks most of whose paths are nearer to their median than to that of all."""
         within, crossing = _OfSwitches.of(self, across=False), _OfSwitches.of(self, across=True)
-        large = np.repeat(self.sizes >= _FEWEST, self.rails)
+        large = np.repeat(self.sizes >= FEWEST_OF_BLOCK, self.rails)
         leaf = large & within.slow & (crossing.slow | (crossing.counts == 0))
-        trunk = large & crossing.slow & (within.below(crossing.halfway) <= 1 - _MOST)
+        trunk = large & crossing.slow & (within.below(crossing.halfway) <= 1 - MOST_PATHS)
         for part, suspects, paths in ((PartKind.LEAF, leaf, within), (PartKind.TRUNK, trunk, crossing)):
             for switch in _best(suspects, paths.below(paths.halfway)):
                 where, rail = divmod(switch, self.rails)
@@ -333,7 +331,7 @@ class _Seeking:
         for units in (self._sent, self._received):
             counts = np.bincount(units[self.across], minlength=self._units)
             slow_of = np.bincount(units[self.across & slow], minlength=self._units)
-            of_nodes |= ((slow_of >= _MOST * counts) & (slow_of > 0))[units]
+            of_nodes |= ((slow_of >= MOST_PATHS * counts) & (slow_of > 0))[units]
         rails = []
         for rail in range(self.rails):
             of_rail = self.paths.rail == rail
@@ -343,11 +341,11 @@ class _Seeking:
             touched = np.bincount(
                 np.concatenate([self.at[chosen], self.to[chosen]]), minlength=len(self.sizes)
             )
-            alike = len(self.sizes) <= 2 or touched.max() <= _MOST * chosen.sum()
-            enough = chosen.sum() >= _FEWEST_OF_SPINE and share >= _LEAST_OF_SPINE
-            if enough and alike and slow[within].sum() * _LESS_WITHIN <= share * within.sum():
+            alike = len(self.sizes) <= 2 or touched.max() <= MOST_PATHS * chosen.sum()
+            enough = chosen.sum() >= FEWEST_OF_SPINE and share >= LEAST_OF_SPINE
+            if enough and alike and slow[within].sum() * LESS_WITHIN <= share * within.sum():
                 rails.append(rail)
-        for rail in [-1] if self.rails > 1 and len(rails) >= _MOST * self.rails else rails:
+        for rail in [-1] if self.rails > 1 and len(rails) >= MOST_PATHS * self.rails else rails:
             yield _Suspect(PartKind.SPINE, -1, rail, None, self.cut * self.reference)
 
     def _of_nodes(self) -> Iterator[_Suspect]:
@@ -355,8 +353,8 @@ class _Seeking:
         units = np.concatenate([self._sent, self._received + self._units])
         ratio = np.tile(self.ratio, 2)
         median, counts = _medians(units, ratio, 2 * self._units)
-        margins = np.maximum(LEAST, margin(self.noise, np.maximum(counts, 1)))
-        slow = (median < 1 - margins) & (counts >= _FEWEST_PATHS)
+        margins = np.maximum(LEAST_SLOW, margin(self.noise, np.maximum(counts, 1)))
+        slow = (median < 1 - margins) & (counts >= FEWEST_PATHS)
         if not slow.any():
             return
         halfway = (1 + median[units]) / 2
@@ -366,7 +364,7 @@ class _Seeking:
             array.reshape(2, -1, self.rails) for array in (slow, np.where(slow, share, 0), median)
         )
         if self.rails > 1:
-            nodes = slow_of.mean((0, 2)) >= _MOST
+            nodes = slow_of.mean((0, 2)) >= MOST_PATHS
             for node in _best(nodes, share_of.mean((0, 2))):
                 yield _Suspect(PartKind.NODE, node, -1, None)
         # Of equal shares that of more paths, then the most severe.
@@ -410,8 +408,8 @@ class _OfSwitches:
     @property
     def slow(self) -> npt.NDArray[np.bool_]:
         """Whether the median of each switch is slow, and most of its paths with it."""
-        least = np.maximum(LEAST, margin(self.noise, np.maximum(self.counts, 1)))
-        return np.asarray((self.median < 1 - least) & (self.below(self.halfway) >= _MOST))
+        least = np.maximum(LEAST_SLOW, margin(self.noise, np.maximum(self.counts, 1)))
+        return np.asarray((self.median < 1 - least) & (self.below(self.halfway) >= MOST_PATHS))
 
 
 def _medians(keys: npt.NDArray[np.int64], values: Values, size: int) -> tuple[Values, npt.NDArray[np.int64]]:

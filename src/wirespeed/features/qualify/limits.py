@@ -18,6 +18,7 @@ from ...backends import pci
 from ...backends.host.nic_facts import of_interface
 from ...hardware.facts import ON, Fact, Facts, Known
 from ...judging.causes.evidence_nic import port_of, sibling
+from ...judging.thresholds import AS_SLOW, LEAST_BOTH, LEAST_RDMA, LEAST_TCP, MOST_ALIKE, MOST_TCP
 from ...qualification import PartKind, Qualification, RailLimit, SlowPart, Stage
 from ...statistics import grouped
 from ...terminal import one_line
@@ -26,19 +27,6 @@ from .node_facts import addresses, route_interface, route_mtu
 from .path_mtu import largest_packet
 from .tcp_probe import TcpProbe
 
-#: Least share of what its NICs carry that a path over RDMA reaches. Two DGX Sparks with 200 Gbit/s reach 161
-#: to 190, with one of two endpoints 98 to 106 (dgx-spark-playbooks, issues 25, 102 and 108).
-LEAST_RDMA = 0.75
-#: The same over TCP, of what processors manage at least: a faster network is limited by them, not by itself.
-LEAST_TCP, MOST_TCP = 0.75, 25e9 / 8
-#: The same share in each direction if both are used at once. Ports and PCIe are full duplex; no public
-#: threshold is known, so that this one is assumed, with room for what both directions share: memory, and over
-#: TCP processors, whose least rate is then that of both together.
-LEAST_BOTH = 0.6
-#: Share of what all nodes of a rail reach below which a part is slower than these.
-AS_SLOW = 0.85
-#: Share of the nodes of a rail from which on all are slow alike, and none is named.
-_MOST_ALIKE = 0.5
 _GBIT_BYTES = 1e9 / 8
 
 
@@ -259,7 +247,7 @@ def below_alike(qualification: Qualification, known: Sequence[SlowPart]) -> list
         explained = {node for part in here for node in part.nodes}
         nodes = [node for node in nodes if node not in explained]
         slow = sorted(path for path in rail.paths if path[1] in nodes and path[2] in nodes)
-        if slow and len(nodes) >= _MOST_ALIKE * len(rail.reaches):
+        if slow and len(nodes) >= MOST_ALIKE * len(rail.reaches):
             _, *pair, value, rate = slow[len(slow) // 2]
             others = sorted(set(nodes) - set(pair))
             found.append(

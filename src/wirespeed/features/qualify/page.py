@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any
 
 from ...document import Document
-from ...judging.path_kinds import is_over_tcp, next_run, remedy_of, unexplained
-from ...judging.verdict import Advice, Verdict
+from ...judging.advice import Advice
+from ...judging.judged import Judged
+from ...judging.qualification_verdict import is_over_tcp, next_run, remedy_of, unexplained
+from ...judging.verdict import Verdict
 from ...qualification import (
     BY_NETWORK,
     OF_NODE,
@@ -21,9 +24,11 @@ from ...qualification import (
     compact,
     part_name,
 )
+from ...reports.additions import PagePart
 from ...reports.findings import GLANCE, number
 from ...reports.html.charts import LETTER, Element, add, drawing, fitted, markup, step
 from ...reports.html.pair_matrix import runs_of_color
+from ...reports.html.tables import fragment
 from ...statistics import grouped, median
 from ...terminal import one_line
 from ...units import format_size, format_time, many
@@ -36,6 +41,15 @@ _SQUARE, _LARGEST, _GAP, _TITLE, _WIDTH, _NUMBERS = 9.0, 24.0, 18.0, 16.0, 1340.
 _GROUP, _DRAWN = 64, 16384
 #: Maximum number of slow parts in the table.
 _LISTED = 500
+
+
+def part(judged: Judged) -> PagePart | None:
+    """The section of the page of a run; None without a qualification."""
+    found = qualified(judged.document)
+    if found is None:
+        return None
+    markup = partial(fragment, f"{__package__}:page.html", "qualification", {}, found)
+    return PagePart("Nodes", "nodes", "results", markup, is_all=True)
 
 
 def qualified(document: Document) -> dict[str, Any] | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
+from ...judging.thresholds import AS_SLOW, LEAST_SLOW, SIGMAS
 from ...qualification import (
     BY_NETWORK,
     LEAST_THRESHOLD,
@@ -18,8 +19,8 @@ from ...qualification import (
     part_name,
 )
 from .cluster import Values, plain
-from .inference import LEAST, SIGMAS, Inference, Paths, deviation, explain, margin, reference_of
-from .limits import AS_SLOW, below_alike, below_limits
+from .inference import Inference, Paths, deviation, explain, margin, reference_of
+from .limits import below_alike, below_limits
 from .losses import lossy
 from .measured_topology import Pair, rounds_of_all, topology_of
 from .messages import by_sizes
@@ -121,7 +122,7 @@ class Procedure(RoundRecorder):
             reference, noise = reference_of(known)
             enough = len(known) >= _FEWEST_VALUES
             noise = max(noise, float(deviation(known[None])[0]) if enough else _ASSUMED_NOISE)
-            cuts[kind] = cut = (1 - max(2 * LEAST, 2 * SIGMAS * noise)) * reference
+            cuts[kind] = cut = (1 - max(2 * LEAST_SLOW, 2 * SIGMAS * noise)) * reference
             if cut < LEAST_THRESHOLD * reference:
                 # Of two nodes, too few values show how much they vary: their paths have limits.
                 (self.doubts if len(nodes) > 2 else self.notes).append(
@@ -176,7 +177,7 @@ class Procedure(RoundRecorder):
             if len(measured) == FEWEST_PAIR_ROUNDS:
                 inference = self._explained(measured)
                 clear = not inference.culprits and inference.unexplained < _UNEXPLAINED
-                if clear and margin(inference.noise, len(measured)) <= LEAST:
+                if clear and margin(inference.noise, len(measured)) <= LEAST_SLOW:
                     break
         silent = set(members) - {  # each direction is what its receiver reports
             node
@@ -313,7 +314,7 @@ class Procedure(RoundRecorder):
         Such a group is measured again before it is blamed.
         """
         reference, noise = reference_of(values[~np.isnan(values)])
-        cut = (1 - max(2 * LEAST, 2 * SIGMAS * max(noise, self._noise))) * reference
+        cut = (1 - max(2 * LEAST_SLOW, 2 * SIGMAS * max(noise, self._noise))) * reference
         slow = [list(group) for group, value in zip(groups, values, strict=True) if value < cut]
         by_group = {tuple(group): float(value) for group, value in zip(groups, values, strict=True)}
         whole: list[list[int]] = []  # slow, but their halves are fast, or they have none

@@ -26,6 +26,7 @@ from .cluster_faults import (
     ClusterFault,
     NicModel,
     NodeFault,
+    factor_of,
     facts_of,
     parse_cluster_fault,
     parse_node_fault,
@@ -120,7 +121,7 @@ class SimulatedCluster:
         self._leaf, self._trunk = (np.ones((blocks, self.rails)) for _ in range(2))
         self._spine = np.ones((self.spines, self.rails))
         for cause in self.causes:
-            factor = cause.fault.factor_of(cause.amount, self.nic)
+            factor = factor_of(cause.fault, cause.amount, self.nic)
             at = slice(None) if cause.node < 0 else cause.node
             for speed in (self._of_gpus,) if cause.fault.of_gpus else (self._sends, self._receives):
                 speed[at] *= factor

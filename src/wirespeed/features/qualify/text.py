@@ -11,10 +11,11 @@ from rich.console import RenderableType
 from rich.table import Column
 from rich.text import Text
 
+from ...data.causes import Weight
 from ...document import Document
-from ...judging.causes.record import Weight
-from ...judging.diagnosis import Finding, diagnose
-from ...judging.path_kinds import unexplained, verdict_of
+from ...judging.diagnosis import diagnose
+from ...judging.finding import Finding
+from ...judging.qualification_verdict import unexplained, verdict_of
 from ...qualification import (
     BY_NETWORK,
     JUDGED_SIZES,

@@ -1,5 +1,5 @@
 """The storage backend: a file in a folder that the user named, read and written by threads. ``folder``
-creates and removes the file; ``backend`` imports numba, so it is imported only when measuring starts.
+creates and removes the file; ``backend`` loads numpy and the C functions when measuring starts.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from ...hardware.devices import Gpu
 from ...model import Transfer
 from ...options import RunOptions
 from ...units import format_size
-from .calls import END, LAST, START, draw, move_block
+from .calls import END, LAST, START, Array, Blocks, draw, next_movers
 from .cufile import CuFile
-from .prepared import Array, FilledFile, StoragePrepared
+from .prepared import FilledFile, StoragePrepared
 
 
 class OnGpu(StoragePrepared):
@@ -70,13 +70,6 @@ class OnGpu(StoragePrepared):
         super().__exit__()
         self._resources.close()
 
-    def _drawn_offset(self, count: int) -> int | None:
-        """Draw a block; return where it is in the file, None if there is no more."""
-        i = draw(self._drawn.ctypes.data)
-        if i >= count:
-            return None
-        return self._origin + int(self._order[(self._next + i) % len(self._order)]) * self._calls.block
-
     def _found(self, index: int) -> Array:
         """The words that are on the GPU, which are overwritten: what stays is no proof of a later copy."""
         driver, place, block = self._device.driver, self._places[index], self._calls.block
@@ -112,42 +105,30 @@ class StagedPrepared(OnGpu):
             self._copies.append(driver.bind_copy(*ends, self._calls.block, stream))
             self._waits.append((driver.synchronize, stream))
 
-    def _start(self, count: int) -> list[Future[None]]:
+    def _start(self, blocks: Blocks) -> list[Future[None]]:
+        self._moves = next_movers(blocks, self._buffers, self._results)
         does = self._write if self._writes else self._read
-        return [self._in_thread(does, call, count) for call in range(self._calls.depth)]
+        return [self._in_thread(does, call) for call in range(self._calls.depth)]
 
     def _wait(self, index: int) -> None:
         """Wait for the copy of a buffer."""
         synchronize, stream = self._waits[index]
         synchronize(stream)
 
-    def _move(self, count: int, index: int) -> bool:
-        """Draw a block, and read it into a buffer or write it from there; return whether there was one."""
-        offset = self._drawn_offset(count)
-        if offset is None:
-            return False
-        descriptor, address = self._contents.file.descriptor, int(self._addresses[index])
-        return bool(
-            move_block(
-                int(self._writes), descriptor, address, self._calls.block, offset, self._signed_key,
-                self._results[index],
-            )
-        )  # fmt: skip
-
-    def _read(self, call: int, count: int) -> None:
+    def _read(self, call: int) -> None:
         """Read into one buffer while the other one is copied to the GPU."""
         self._device.use()
         index, other = 2 * call, 2 * call + 1
         begin = index
         self._results[begin, START] = time.monotonic_ns()
-        while self._move(count, index):
+        while self._moves[index]():
             self._copies[index]()
             index, other = other, index
             self._wait(index)
         self._wait(other)
         self._results[begin, END] = time.monotonic_ns()
 
-    def _write(self, call: int, count: int) -> None:
+    def _write(self, call: int) -> None:
         """Write from one buffer while the other one receives a copy from the GPU."""
         self._device.use()
         index, other = 2 * call, 2 * call + 1
@@ -157,7 +138,7 @@ class StagedPrepared(OnGpu):
         while True:
             self._fetch(other)
             self._wait(index)
-            if not self._move(count, index):
+            if not self._moves[index]():
                 break
             index, other = other, index
         self._results[begin, END] = time.monotonic_ns()
@@ -192,7 +173,7 @@ class CuFilePrepared(OnGpu):
         base, block = self._places[0], self._calls.block
         self._file.move(base, block, offset, index * block, writes=self._writes)
 
-    def _start(self, count: int) -> list[Future[None]]:
+    def _start(self, blocks: Blocks) -> list[Future[None]]:
         if self._writes:
             self._device.use()
             self._number += 1
@@ -200,14 +181,14 @@ class CuFilePrepared(OnGpu):
             for place in self._places:
                 driver.write(place, number.ctypes.data, number.nbytes)
             driver.synchronize_context()
-        return [self._in_thread(self._calls_of, call, count) for call in range(self._calls.depth)]
+        return [self._in_thread(self._calls_of, call, blocks) for call in range(self._calls.depth)]
 
-    def _calls_of(self, call: int, count: int) -> None:
+    def _calls_of(self, call: int, blocks: Blocks) -> None:
         """Move blocks until there is no more."""
         self._device.use()
         result = self._results[call]
         result[START] = time.monotonic_ns()
-        while (offset := self._drawn_offset(count)) is not None:
+        while (offset := draw(blocks)) >= 0:
             self._move(call, offset)
             result[LAST] = offset
         result[END] = time.monotonic_ns()

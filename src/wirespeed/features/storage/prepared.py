@@ -30,29 +30,23 @@ from ...units import GIB, MIB, NANO, format_size
 from .calls import (
     AT,
     COLUMNS,
-    COMPLETED,
-    COMPLETION_MASK,
-    COMPLETIONS,
     END,
-    ENTER,
     ERROR,
     FIRST_WRONG,
     LAST,
-    RING,
     SHORT,
     START,
-    SUBMISSION_MASK,
-    SUBMISSIONS,
-    SUBMITTED,
-    TAKEN,
     WRONG,
-    move,
-    move_by_ring,
+    Array,
+    Blocks,
+    Queues,
+    movers,
+    ring_mover,
 )
 from .scratch_file import ScratchFile
 
-#: Number of the system call ``io_uring_setup``, the same on all architectures.
-_SETUP = 425
+#: Numbers of the system calls ``io_uring_setup`` and ``io_uring_enter``, the same on all architectures.
+_SETUP, _ENTER = 425, 426
 #: Flags, the most efficient ones first: COOP_TASKRUN with SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1),
 #: without them (5.19), and none.
 _FLAGS = (1 << 8 | 1 << 12 | 1 << 13, 1 << 8, 0)
@@ -85,7 +79,7 @@ class Ring:
     """An io_uring. Only the thread that made it may use it.
 
     Attributes:
-        description: What ``move_by_ring`` takes.
+        queues: Where they are.
     """
 
     def __init__(self, depth: int) -> None:
@@ -129,18 +123,19 @@ class Ring:
             flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
             self._maps.append(mmap.mmap(self._descriptor, size, flags=flags, offset=offset))
         queue, done, entries = (ctypes.addressof(ctypes.c_char.from_buffer(area)) for area in self._maps)
-        call(ENTER, self._descriptor, 0, 0, 0, None, 0)
+        call(_ENTER, self._descriptor, 0, 0, 0, None, 0)
         order = np.frombuffer(self._maps[0], np.uint32, words[_SUBMITS], submissions[_ARRAY])
         order[:] = np.arange(len(order))
-        self.description = np.zeros(8, np.int64)
-        self.description[RING] = self._descriptor
-        self.description[SUBMITTED] = queue + submissions[_END]
-        self.description[SUBMISSION_MASK] = words[_SUBMITS] - 1
-        self.description[SUBMISSIONS] = entries
-        self.description[TAKEN] = done + completions[_BEGIN]
-        self.description[COMPLETED] = done + completions[_END]
-        self.description[COMPLETION_MASK] = words[_COMPLETES] - 1
-        self.description[COMPLETIONS] = done + completions[_COMPLETION_ENTRIES]
+        self.queues = Queues(
+            self._descriptor,
+            submitted=queue + submissions[_END],
+            submission_mask=words[_SUBMITS] - 1,
+            submissions=entries,
+            taken=done + completions[_BEGIN],
+            completed=done + completions[_END],
+            completion_mask=words[_COMPLETES] - 1,
+            completions=done + completions[_COMPLETION_ENTRIES],
+        )
 
     def close(self) -> None:
         """Release the queues; it may be called twice."""
@@ -178,7 +173,6 @@ _NO_ROOM = {
     errno.EDQUOT: "give a smaller --storage-size",
     errno.EFBIG: "`ulimit -f` limits the size of files: give a smaller --storage-size",
 }
-Array = np.ndarray[Any, Any]
 Result = TypeVar("Result")
 
 
@@ -322,8 +316,12 @@ class StoragePrepared(Prepared):
         self._results[:] = 0
         self._results[:, LAST] = -1
         self._drawn[0] = _ENDS if self.cancelled else 0
-        running = self._start(count)
-        for thread in running:
+        blocks = Blocks(
+            writes=self._writes, descriptor=self._contents.file.descriptor, block=self._calls.block,
+            origin=self._origin, order=self._order, first=self._next, count=count, drawn=self._drawn,
+            key=self._key,
+        )  # fmt: skip
+        for thread in self._start(blocks):
             thread.result()
         if self.cancelled:
             raise BackendError("the calls were cancelled")
@@ -336,28 +334,13 @@ class StoragePrepared(Prepared):
         wall = float(timed[:, END].max() - timed[:, START].min()) * NANO
         return Sample((wall,), (float(count * self._calls.block),), wall)
 
-    @property
-    def _signed_key(self) -> int:
-        return self._key - 2**64 if self._key >= 2**63 else self._key
-
-    def _start(self, count: int) -> list[Future[None]]:
-        """Start the calls of a number of blocks."""
-        descriptor, block, drawn = self._contents.file.descriptor, self._calls.block, self._drawn.ctypes.data
-        writes, origin, order, first = int(self._writes), self._origin, self._order, self._next
+    def _start(self, blocks: Blocks) -> list[Future[None]]:
+        """Start the calls that move blocks."""
         if self._ring:
-            return [
-                self._in_thread(
-                    move_by_ring, writes, descriptor, self._ring.description, self._addresses, block, origin,
-                    order, first, count, drawn, self._signed_key, self._results,
-                )
-            ]  # fmt: skip
-        return [
-            self._in_thread(
-                move, writes, descriptor, int(address), block, origin, order, first, count, drawn,
-                self._signed_key, result,
-            )
-            for address, result in zip(self._addresses, self._results, strict=True)
-        ]  # fmt: skip
+            does = [ring_mover(blocks, self._ring.queues, self._buffers, self._results)]
+        else:
+            does = movers(blocks, self._buffers, self._results)
+        return [self._in_thread(moves) for moves in does]
 
     def _found(self, index: int) -> Array:
         """The words that the last call with a buffer has read."""

@@ -1,81 +1,37 @@
-"""The table of all causes: what can make paths slow, the signs of each, how to confirm it, and what to do."""
+"""The causes of slow paths with their signs, which are functions with the names of the causes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any, cast
 
+from ...data.causes import FILE, Cause, causes
+from ...errors import UsageError
 from ...hardware.facts import Facts
-from ...hardware.topology import LinkKind, Machine
-from .evidence_gpu import (
-    bandwidth_mode,
-    bar1,
-    bar1_largest,
-    busy_gpu,
-    confidential,
-    driver,
-    ecc,
-    fabric,
-    low_clocks,
-    lowered,
-    mig,
-    no_peers,
-    nvlink_errors,
-    nvlinks,
-    nvlinks_inactive,
-    throttled,
-    wrong_numa,
-)
-from .evidence_host import (
-    busy_cpus,
-    confined,
-    dimms,
-    empty_channels,
-    governor,
-    huge_pages,
-    memlock,
-    nodes_per_socket,
-    numa_balancing,
-    shm,
-    virtual,
-    wsl,
-)
-from .evidence_nccl import nccl_disabled, nccl_settings
-from .evidence_network import (
-    link_lost,
-    mtu,
-    nic_bond,
-    nic_detour,
-    nic_route_between,
-    node_settings_between,
-    path_mtu_between,
-)
-from .evidence_nic import (
-    nic_down,
-    nic_endpoint,
-    nic_errors,
-    nic_isolated,
-    nic_lanes,
-    nic_no_gid,
-    nic_numa,
-    nic_pcie,
-    nic_selection,
-    nic_slower,
-    nic_slower_between,
-    peermem,
-    plugin_missing,
-    rdma_files,
-    whole_sockets,
-)
-from .evidence_pcie import acs, drive_pcie, iommu, pcie_errors, pcie_generation, pcie_width, slot
-from .record import Cause, Sign, Weight
+from ...hardware.topology import Machine
+from . import evidence_gpu, evidence_host, evidence_nccl, evidence_network, evidence_nic, evidence_pcie
+from .record import Evidence, Sign
 
-_DEFECT, _BUSY, _NOTE, _CONDITION = Weight
-_PCIE = frozenset({LinkKind.PCIE, LinkKind.C2C})
-_NVLINK = frozenset({LinkKind.NVLINK})
-_MEMORY = frozenset({LinkKind.MEMORY})
-_HOST = frozenset({LinkKind.PCIE, LinkKind.C2C, LinkKind.MEMORY, LinkKind.SOCKET})
-_NETWORK = frozenset({LinkKind.NETWORK})
-_ALL = frozenset(LinkKind)
+_MODULES = (evidence_gpu, evidence_host, evidence_nccl, evidence_network, evidence_nic, evidence_pcie)
+_FUNCTIONS: dict[str, Any] = {
+    name: value for module in _MODULES for name, value in vars(module).items() if callable(value)
+}
+_BETWEEN = "_between"
+
+
+def evidence_of(cause: Cause) -> Evidence:
+    """The function that yields what the facts of one host say for a cause.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    name = cause.name.replace("-", "_")
+    if cause.between and name + _BETWEEN not in _FUNCTIONS:
+        raise UsageError(f"{FILE}: cause {cause.name!r}: no function {name + _BETWEEN} yields its signs")
+    if name not in _FUNCTIONS and not cause.between:
+        raise UsageError(f"{FILE}: cause {cause.name!r}: no function {name} yields its signs")
+    return cast(Evidence, _FUNCTIONS.get(name, _nothing))
 
 
 def _nothing(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -83,181 +39,15 @@ def _nothing(machine: Machine, facts: Facts) -> Iterator[Sign]:
     yield from ()
 
 
-#: All causes; of equally likely ones, the first is named first. Sources are in docs/doctor.md.
-CAUSES = (
-    Cause("fabric", "the NVLink fabric is not healthy", _DEFECT, _ALL, fabric,
-          "nvidia-smi -q{gpu} | grep -A8 Fabric",
-          "start nvidia-fabricmanager, in the version of the driver; read its log"),
-    Cause("nvlinks", "NVLinks are down", _DEFECT, _NVLINK, nvlinks, "nvidia-smi nvlink -s{gpu}",
-          "reset the GPU; if they stay down, reseat or replace the module"),
-    Cause("pcie-width", "a PCIe link runs at reduced width", _DEFECT, _PCIE, pcie_width,
-          "sudo lspci -vv{pci} | grep LnkSta:",
-          "reseat the card or riser; check the bifurcation in the BIOS"),
-    Cause("ecc", "GPU memory has errors that require a reset", _DEFECT, _MEMORY, ecc,
-          "nvidia-smi -q{gpu} -d ECC,ROW_REMAPPER", "reset the GPU; replace it if remapping failed"),
-    Cause("throttled", "the GPU is throttled", _DEFECT, _MEMORY | _NVLINK, throttled,
-          "nvidia-smi -q{gpu} -d PERFORMANCE,TEMPERATURE,POWER", "check cooling and power supply"),
-    Cause("bandwidth-mode", "NVLinks run in a reduced bandwidth mode", _DEFECT, _NVLINK, bandwidth_mode,
-          "nvidia-smi nvlink -gBwMode", "nvidia-smi nvlink -sBwMode FULL", setting=True),
-    Cause("nccl-disabled", "transports of NCCL are disabled or not used", _DEFECT, _ALL,
-          nccl_disabled, "env | grep NCCL_; cat /etc/nccl.conf",
-          "remove the setting; if NCCL uses sockets without one, make the RDMA devices visible to it", True,
-          setting=True),
-    Cause("shm", "/dev/shm is small", _DEFECT, _ALL, shm, "df -h /dev/shm",
-          "docker run --shm-size=8g; Kubernetes: an emptyDir with medium Memory at /dev/shm", True,
-          setting=True),
-    Cause("memlock", "little memory may be locked", _DEFECT, _NETWORK, memlock,
-          "ulimit -l", "ulimit -l unlimited; docker run --ulimit memlock=-1", setting=True),
-    Cause("busy-gpu", "another process uses the GPU", _BUSY, _ALL, busy_gpu, "nvidia-smi",
-          "end the other process, or measure with wirespeed check --wait-idle 2min", setting=True),
-    Cause("busy-cpus", "other processes use the CPUs", _BUSY, _HOST, busy_cpus, "top",
-          "end the other processes", setting=True),
-    Cause("driver", "driver and library differ", _DEFECT, _ALL, driver, "cat /proc/driver/nvidia/version",
-          "restart, or install matching versions; containers get the library from the host"),
-    Cause("pcie-errors", "a PCIe link has errors", _DEFECT, _PCIE, pcie_errors,
-          "sudo lspci -vv{pci}; dmesg | grep AER",
-          "reseat the card, riser or cable; if errors stay, lower the generation of the slot in the BIOS"),
-    Cause("nvlink-errors", "NVLinks have errors", _CONDITION, _NVLINK, nvlink_errors,
-          "nvidia-smi nvlink -e{gpu}",
-          "measure again and compare the counters; replace the module if they rise"),
-    Cause("dimms", "memory controllers have different amounts of memory", _DEFECT, _MEMORY, dimms,
-          "sudo dmidecode -t 17", "fill the channels of all controllers equally"),
-    Cause("nic-down", "a port of a NIC is down", _DEFECT, _NETWORK, nic_down, "rdma link",
-          "check the cable, the switch port and the subnet manager"),
-    Cause("nic-pcie", "the PCIe link of a NIC runs at reduced width", _DEFECT, _NETWORK, nic_pcie,
-          "sudo lspci -vv{pci} | grep LnkSta:",
-          "reseat the card or riser; check the bifurcation in the BIOS"),
-    Cause("nic-bond", "an interface of a bond has no link", _DEFECT, _NETWORK, nic_bond,
-          "grep -e Slave -e Status /proc/net/bonding/*",
-          "check the cable and the switch port of this interface"),
-    Cause("nic-lanes", "endpoints of one NIC have different numbers of lanes", _DEFECT, _NETWORK,
-          nic_lanes, "sudo lspci -vv{pci} | grep LnkSta:",
-          "update the firmware of the system (BIOS), which divides the lanes; then reseat the card"),
-    Cause("drive-pcie", "the PCIe link of an NVMe drive is slower than both of its ends support", _DEFECT,
-          frozenset(), drive_pcie, "sudo lspci -vv{pci} | grep -e LnkCap: -e LnkSta:",
-          "reseat the drive, its adapter or cable; check bifurcation and speed of the slot in the BIOS"),
-    Cause("plugin-missing", "NCCL has no network plug-in for EFA", _DEFECT, _NETWORK, plugin_missing,
-          "ldconfig -p | grep libnccl-net; echo $LD_LIBRARY_PATH",
-          "install aws-ofi-nccl, or add its folder to LD_LIBRARY_PATH", True, setting=True),
-    Cause("link-lost", "a network interface lost its link during the run", _DEFECT, _NETWORK,
-          link_lost, "dmesg | grep -i link; cat /sys/class/net/NAME/carrier_down_count",
-          "check or replace the cable, and check the switch port"),
-    Cause("slot", "a slot or switch offers less than the device supports", _NOTE, frozenset(),
-          slot,
-          "sudo lspci -vv{pci} | grep -e LnkCap: -e LnkSta:",
-          "none required: expected rates include it; the manual of the board names faster slots"),
-    Cause("wsl", "this is the Windows Subsystem for Linux", _NOTE, _ALL, wsl, "uname -r",
-          "measure on Linux without Windows below it", setting=True),
-    Cause("empty-channels", "memory channels are empty", _NOTE, _MEMORY, empty_channels,
-          "sudo dmidecode -t 17", "fill all channels equally; a module that is missing here may have failed"),
-    Cause("rdma-files", "programs cannot use RDMA", _NOTE, _NETWORK, rdma_files,
-          "ls /dev/infiniband", "load ib_uverbs; containers: docker run --device=/dev/infiniband, "
-          "or a device plugin of Kubernetes", setting=True),
-    Cause("nic-isolated", "traffic between NICs and GPUs does not take the shortest way", _NOTE, _NETWORK,
-          nic_isolated, "sudo lspci -vvv{pci} | grep ACSCtl",
-          "bare metal: disable ACS on the bridges between NIC and GPU; virtual machine: keep it, and use ATS",
-          setting=True),
-    Cause("nic-no-gid", "RoCE ports have no GID", _NOTE, _NETWORK, nic_no_gid,
-          "grep . /sys/class/infiniband/*/ports/*/gids/0; ip -br address",
-          "give the interface an address; containers: use the network namespace of the host, or move the "
-          "interface into that of the container", setting=True),
-    Cause("nic-slower", "a port is slower than others of its model", _NOTE, _NETWORK, nic_slower,
-          "grep . /sys/class/infiniband/*/ports/*/rate", "check cable, transceiver and port of the switch; "
-          "expected if these ports are for another network", between=nic_slower_between),
-    Cause("confined", "this process may not use all CPUs or NUMA nodes", _CONDITION, _HOST, confined,
-          "grep allowed_list /proc/self/status", "use the CPUs and memory next to the GPU: numactl, cpuset",
-          setting=True),
-    Cause("wrong-numa", "the GPU is not at the NUMA node that the system reports", _CONDITION, _HOST,
-          wrong_numa, "cat /sys/bus/pci/devices/{address}/numa_node",
-          "check the slot and the BIOS (ACPI proximity domains); in a "
-          "virtual machine, ask for the topology of the host"),
-    Cause("acs", "PCIe ACS redirects traffic between GPUs through the root complex", _CONDITION, _PCIE, acs,
-          "sudo lspci -vvv | grep ACSCtl", "bare metal: disable ACS on the bridges between the GPUs; "
-          "virtual machine: keep it, and use ATS",
-          shows="ReqRedir+ or CmpltRedir+: it redirects", setting=True),
-    Cause("iommu", "the IOMMU translates the addresses of GPUs", _CONDITION, _PCIE | _NETWORK, iommu,
-          "cat /sys/kernel/iommu_groups/*/type", "bare metal: boot with iommu=pt",
-          shows="DMA or DMA-FQ: it translates; identity: it does not", setting=True),
-    Cause("no-peers", "GPUs have no access to each other", _CONDITION, _PCIE | _NVLINK, no_peers,
-          "nvidia-smi topo -p2p rw", "expected for some models; else check ACS, IOMMU and the fabric"),
-    Cause("pcie-generation", "a PCIe link runs at an older generation than the GPU", _CONDITION, _PCIE,
-          pcie_generation, "sudo lspci -vv{pci} | grep -e LnkCap: -e LnkSta:",
-          "if both ends support more: reseat the card, riser or cable; else use another slot; check the "
-          "speed in the BIOS"),
-    Cause("lowered", "limits of power or clocks are lower than usual", _CONDITION, _MEMORY | _NVLINK,
-          lowered, "nvidia-smi -q{gpu} -d POWER,CLOCK",
-          "nvidia-smi -pl WATTS; nvidia-smi -rac; nvidia-smi -rmc", setting=True),
-    Cause("low-clocks", "the clocks of the GPU stay low under load", _CONDITION, _MEMORY | _NVLINK | _PCIE,
-          low_clocks, "nvidia-smi -q{gpu} -d CLOCK,PERFORMANCE",
-          "nvidia-smi -rgc; nvidia-smi -rmc; check the power cables; reset the GPU, or restart the host"),
-    Cause("nccl-settings", "settings of NCCL are not its defaults", _CONDITION, _ALL, nccl_settings,
-          "env | grep NCCL_; cat /etc/nccl.conf", "measure without the setting", True, setting=True),
-    Cause("nvlinks-inactive", "NVLinks are inactive, as many as on other GPUs", _CONDITION, _NVLINK,
-          nvlinks_inactive, "nvidia-smi nvlink -s{gpu}",
-          "check the bridges, or the fabric manager (GPUs on NVSwitch); then reset the GPUs"),
-    Cause("confidential", "the GPUs are in confidential computing mode", _NOTE, _HOST,
-          confidential, "nvidia-smi conf-compute -f",
-          "the CPU encrypts copies with the host: make them few and large, from pinned memory that CUDA "
-          "allocates (cudaMallocHost), never cudaHostRegister; newer drivers and GPUs encrypt faster",
-          setting=True),
-    Cause("mig", "a GPU is divided into instances", _CONDITION, _ALL, mig, "nvidia-smi -L",
-          "measure without MIG", setting=True),
-    Cause("bar1", "BAR1 is smaller than the memory", _CONDITION, _PCIE, bar1,
-          "nvidia-smi -q{gpu} -d MEMORY", "enable Above 4G Decoding and Resizable BAR in the BIOS",
-          shows="the total of BAR1 is below that of FB", setting=True),
-    Cause("bar1-largest", "BAR1 is smaller than the memory, and no setting can enlarge it", _CONDITION, _PCIE,
-          bar1_largest, "sudo lspci -vv{pci} | grep -A4 'Resizable BAR'",
-          "update the VBIOS of the card, which sets the largest size; if it is the newest, copy through the "
-          "host (NCCL_P2P_DISABLE=1)"),
-    Cause("nodes-per-socket", "sockets are divided into NUMA nodes", _CONDITION, _HOST | _NETWORK,
-          nodes_per_socket, "lscpu | grep NUMA", "compare NPS1 and NPS4 (SNC off and on) in the BIOS",
-          setting=True),
-    Cause("whole-sockets", "sockets are not divided into NUMA nodes", _CONDITION, _NETWORK,
-          whole_sockets, "lscpu | grep NUMA; nvidia-smi topo -m",
-          "compare NPS4 (NUMA Nodes Per Socket) with NPS1 in the BIOS", setting=True),
-    Cause("governor", "CPUs save power", _CONDITION, _HOST | _NETWORK, governor, "cpupower frequency-info",
-          "cpupower frequency-set -g performance", setting=True),
-    Cause("huge-pages", "host memory is in small pages", _CONDITION, _HOST, huge_pages,
-          "cat /sys/kernel/mm/transparent_hugepage/enabled",
-          "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled",
-          shows="[never]: buffers are in small pages", setting=True),
-    Cause("numa-balancing", "the kernel balances NUMA nodes", _CONDITION, _HOST, numa_balancing,
-          "cat /proc/sys/kernel/numa_balancing", "sysctl kernel.numa_balancing=0", setting=True),
-    Cause("peermem", "GPUDirect RDMA may not be in use", _CONDITION, _NETWORK, peermem,
-          "lsmod | grep nvidia_peermem; ls /dev/infiniband",
-          "modprobe nvidia-peermem, or dma-buf with Linux 5.12 and NCCL 2.23; "
-          "containers need /dev/infiniband", setting=True),
-    Cause("nic-endpoint", "an endpoint of a NIC is not used", _CONDITION, _NETWORK, nic_endpoint,
-          "ls -l /sys/class/infiniband; ibdev2netdev",
-          "name all endpoints of the port: NCCL_IB_HCA=NIC,NIC, and give each an address", setting=True),
-    Cause("nic-selection", "NCCL is set to use other ports or GIDs than it should", _CONDITION, _NETWORK,
-          nic_selection,
-          "env | grep NCCL_IB_; grep . /sys/class/infiniband/*/ports/*/gid_attrs/types/*",
-          "remove NCCL_IB_HCA and NCCL_IB_GID_INDEX, or name all active ports and a GID of RoCE v2",
-          setting=True),
-    Cause("mtu", "packets are small", _CONDITION, _NETWORK, mtu, "ip link",
-          "set 9000 at both ends and on the switches: sudo ip link set dev NAME mtu 9000", setting=True),
-    Cause("path-mtu", "the MTU on the way is smaller than at both ends", _CONDITION, _NETWORK, _nothing,
-          "ping -M do -s 8972 ADDRESS; tracepath ADDRESS",
-          "set it on the switches, routers and tunnels on the way, or the smaller one at both ends: "
-          "sudo ip link set dev NAME mtu 1500", between=path_mtu_between),
-    Cause("nic-detour", "a bridge or VPN carries data between nodes", _CONDITION, _NETWORK,
-          nic_detour, "ip -d link; ip route get ADDRESS",
-          "use the address of the fast interface: MASTER_ADDR, NCCL_SOCKET_IFNAME", setting=True),
-    Cause("nic-route", "nodes have several interfaces to each other, and may use a slow one", _CONDITION,
-          _NETWORK, _nothing, "ip route get ADDRESS; ip -br address",
-          "give each interface a subnet of its own, and use the address of the fast one on all nodes: "
-          "MASTER_ADDR, NCCL_SOCKET_IFNAME", setting=True, between=nic_route_between),
-    Cause("nic-numa", "a NIC is far from the GPUs", _NOTE, _NETWORK, nic_numa,
-          "cat /sys/class/infiniband/*/device/numa_node; nvidia-smi topo -m",
-          "use the slot next to the GPUs; if the node is unknown, check the BIOS (ACPI proximity domains)"),
-    Cause("node-settings", "the two nodes differ", _CONDITION, _NETWORK, _nothing,
-          "env | grep NCCL_; cat /proc/driver/nvidia/version; cat /sys/class/infiniband/*/fw_ver; "
-          "lsmod | grep nvidia_peermem; lscpu | grep NUMA",
-          "give both nodes the same settings, drivers and firmware", between=node_settings_between),
-    Cause("nic-errors", "ports of NICs have errors", _CONDITION, _NETWORK, nic_errors,
-          "grep . /sys/class/infiniband/*/ports/*/*counters/*",
-          "measure again and compare the counters; if they rise, replace the cable, check PFC and ECN"),
-    Cause("virtual", "the machine is virtual", _CONDITION, _PCIE, virtual, "systemd-detect-virt",
-          "ask the provider how GPUs, memory and CPUs are assigned"),
-)  # fmt: skip
+#: All causes of slow paths; of equally likely ones, the first is named first.
+CAUSES = tuple(cause for cause in causes() if not cause.only_peers)
+_EVIDENCE = {cause.name: evidence_of(cause) for cause in CAUSES}
+
+
+def signs_of(cause: Cause, machine: Machine, facts: Facts) -> Iterator[Sign]:
+    """Yield what speaks for a cause in the facts of all hosts, each sign with its host."""
+    for of_host in facts.of_each_host:
+        for sign in _EVIDENCE[cause.name](machine, of_host):
+            yield replace(sign, host=of_host.host)
+    if cause.between:
+        yield from _FUNCTIONS[cause.name.replace("-", "_") + _BETWEEN](facts)

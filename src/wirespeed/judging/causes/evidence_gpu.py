@@ -5,23 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...data import gpu_sheet
+from ...data.causes import Weight
 from ...hardware.facts import FABRIC_READY, ON, Facts, Known
 from ...hardware.topology import Machine
 from ...tables import IDLE
-from ...units import MIB, format_size, many, some
-from .record import Sign, Weight
+from ...units import format_size, many, some
+from ..thresholds import BUSY_PERCENT, LOW_CLOCK, THROTTLED_PERCENT, USUAL_BAR_BYTES, USUAL_LIMIT
+from .record import Sign
 
-#: A limit or clock that is lower than usual by less than this fraction is not reported as lowered.
-_USUAL = 0.99
-#: CPUs and GPUs that are busier than this are in use, in percent.
-_BUSY_PERCENT, _PRESSURE_PERCENT = 5, 10
-#: Size of BAR1 of GPUs of NVIDIA without Resizable BAR, in bytes.
-_USUAL_BAR = 256 * MIB
-#: Throttling for a smaller share of the time than this is not a defect, in percent.
-_THROTTLED_PERCENT = 10
-#: Clocks of a GPU under load that are lower than usual by less than this fraction are no sign: GeForce GPUs
-#: compute in P2, at a memory clock that is up to 8% below the highest one.
-_LOW_CLOCK = 0.9
 #: Maximum number of devices that a text names.
 _NAMED = 4
 #: Throttle reasons that hold nothing back, or only as the user wants.
@@ -90,7 +81,7 @@ def throttled(machine: Machine, facts: Facts) -> Iterator[Sign]:
         if share is None or seconds is None:
             if reasons := [r for r in facts.several(Known.THROTTLED, gpu.name) if r not in _HARMLESS]:
                 yield Sign(gpu.name, f"{', '.join(reasons)} before anything was measured")
-        elif share > _THROTTLED_PERCENT:
+        elif share > THROTTLED_PERCENT:
             reason = facts.text(Known.THROTTLED_BY, gpu.name)
             yield Sign(gpu.name, f"throttled by {reason} for {share:.0f}% of {seconds:.0f} s")
 
@@ -99,7 +90,7 @@ def low_clocks(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """The GPUs that were measured at low clocks, although nothing throttled them."""
     clocks = {gpu.name: facts.number(Known.SM_CLOCK_SEEN, gpu.name) or 0.0 for gpu in machine.gpus}
     for gpu in machine.gpus:
-        if (facts.number(Known.THROTTLED_TIME, gpu.name) or 0) > _THROTTLED_PERCENT:
+        if (facts.number(Known.THROTTLED_TIME, gpu.name) or 0) > THROTTLED_PERCENT:
             continue
         others = [clocks[other.name] for other in machine.gpus if other.model == gpu.model]
         memory, most, state = (
@@ -107,9 +98,9 @@ def low_clocks(machine: Machine, facts: Facts) -> Iterator[Sign]:
             for name in (Known.MEMORY_CLOCK_SEEN, Known.MEMORY_CLOCK_POSSIBLE, Known.P_STATE_SEEN)
         )
         texts = []
-        if memory and most and memory < most * _LOW_CLOCK:
+        if memory and most and memory < most * LOW_CLOCK:
             texts.append(f"memory clock at most {memory / 1e6:.0f} of {most / 1e6:.0f} MHz")
-        if 0 < clocks[gpu.name] < max(others) * _LOW_CLOCK:
+        if 0 < clocks[gpu.name] < max(others) * LOW_CLOCK:
             known = f"{clocks[gpu.name] / 1e6:.0f} MHz, others of its model {max(others) / 1e6:.0f}"
             texts.append(f"SM clock at most {known}")
         if texts:
@@ -124,14 +115,14 @@ def lowered(machine: Machine, facts: Facts) -> Iterator[Sign]:
             (Known.MEMORY_CLOCK, Known.MEMORY_CLOCK_POSSIBLE, "MHz", 1e6),
         ):
             now, most = (facts.number(fact, gpu.name) for fact in (name, usual))
-            if now and most and now < most * _USUAL:
+            if now and most and now < most * USUAL_LIMIT:
                 yield Sign(gpu.name, f"{name} {now / scale:.0f} {unit}, {usual} {most / scale:.0f} {unit}")
 
 
 def busy_gpu(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         use, processes = (facts.number(name, gpu.name) for name in (Known.UTILISATION, Known.PROCESSES))
-        if use and use > _BUSY_PERCENT:
+        if use and use > BUSY_PERCENT:
             who = f" by {many(int(processes), 'process')}" if processes else ""
             yield Sign(gpu.name, f"used {use:.0f}% of the time{who} before anything was measured")
 
@@ -168,7 +159,7 @@ def _is_largest(facts: Facts, gpu: str, bar: float) -> bool:
     One that is larger than without Resizable BAR has the size that the firmware supports.
     """
     most = facts.number(Known.BAR1_MOST, gpu)
-    return bar >= most if most else bar > _USUAL_BAR
+    return bar >= most if most else bar > USUAL_BAR_BYTES
 
 
 def bar1_largest(machine: Machine, facts: Facts) -> Iterator[Sign]:

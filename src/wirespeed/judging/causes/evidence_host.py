@@ -5,26 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...data import cpu_sheet
+from ...data.causes import Weight
 from ...hardware.facts import NO_HUGE_PAGES, OFF, ON, WSL, Facts, Known
 from ...hardware.topology import Machine
-from ...units import GIB, MIB, format_size, some
-from .record import Sign, Weight
-
-#: Smallest size of /dev/shm that is not a container's default of 64 MB, and memlock of a current kernel.
-_SHM_BYTES, _MEMLOCK_BYTES = 512 * MIB, 8 * MIB
-#: CPUs and GPUs that are busier than this are in use, in percent.
-_BUSY_PERCENT, _PRESSURE_PERCENT = 5, 10
+from ...units import GIB, format_size, some
+from ..thresholds import BUSY_CPUS, LEAST_MEMORY, MEMLOCK_BYTES, PRESSURE_PERCENT, SHM_BYTES
+from .record import Sign
 
 
 def shm(machine: Machine, facts: Facts) -> Iterator[Sign]:
     size = facts.number(Known.SHM)
-    if size is not None and size < _SHM_BYTES and len(machine.gpus) > 1:
+    if size is not None and size < SHM_BYTES and len(machine.gpus) > 1:
         yield Sign("", f"/dev/shm has {format_size(int(size))}")
 
 
 def memlock(machine: Machine, facts: Facts) -> Iterator[Sign]:
     limit = facts.number(Known.MEMLOCK)
-    if limit is not None and limit < _MEMLOCK_BYTES and machine.gpus:
+    if limit is not None and limit < MEMLOCK_BYTES and machine.gpus:
         yield Sign("", f"the limit is {format_size(int(limit))}")
 
 
@@ -52,7 +49,7 @@ def apart(machine: Machine, facts: Facts) -> Iterator[Sign]:
         text = f"{some([gpu.name for gpu in far], _NAMED)} at NUMA node {at}"
         yield Sign("", f"{text}, the usable CPUs at {', '.join(sorted(usable))}", Weight.DEFECT)
     limit, total = facts.number(Known.MEMORY_LIMIT), facts.number(Known.MEMORY_OF_HOST)
-    if limit and total and limit < total / 2:
+    if limit and total and limit < total * LEAST_MEMORY:
         yield Sign("", f"a memory limit of {limit / 2**30:.3g} GiB, of {total / 2**30:.4g} GiB", Weight.NOTE)
 
 
@@ -86,9 +83,9 @@ def numa_balancing(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def busy_cpus(machine: Machine, facts: Facts) -> Iterator[Sign]:
     pressure, load, cpus = (facts.number(name) for name in (Known.PRESSURE, Known.LOAD, Known.CPUS_ONLINE))
-    if pressure and pressure > _PRESSURE_PERCENT:
+    if pressure and pressure > PRESSURE_PERCENT:
         yield Sign("", f"tasks waited for a CPU {pressure:.0f}% of the last 10 s")
-    elif load and cpus and load > cpus / 2:
+    elif load and cpus and load > cpus * BUSY_CPUS:
         yield Sign("", f"{load:.1f} tasks run on {cpus:.0f} CPUs")
 
 

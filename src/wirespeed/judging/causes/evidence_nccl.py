@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations
 
+from ...data.causes import Weight
 from ...hardware.facts import Facts, Known
 from ...hardware.network import MachineVertices
 from ...hardware.topology import LinkKind, Machine
 from .evidence_nic import selection
-from .record import Sign, Weight
+from .record import Sign
 
 #: Settings of transports between the GPUs of a host.
 WITHIN_A_HOST = ("NCCL_P2P_DISABLE", "NCCL_P2P_LEVEL", "NCCL_SHM_DISABLE")

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from ipaddress import IPv4Interface
 from itertools import permutations
 
+from ...data.causes import Weight
 from ...hardware.facts import OFF, Facts, Known
 from ...hardware.topology import Machine
 from ...units import times
-from .record import Sign, Weight
+from ..thresholds import FAST_GBITS, ROCE_MTU, SMALL_MTU
+from .record import Sign
 
-#: Speed in Gbit/s from which on packets of this size in bytes or less are small, and the size that RoCE needs
-#: for its largest packets (4,096 bytes and their headers).
-_FAST, _SMALL_MTU, _ROCE_MTU = 25, 1500, 4200
 #: Kinds of interfaces that forward packets by software.
 _SOFTWARE = ("bridge", "tun", "wireguard", "vxlan", "geneve", "macvlan", "ipvlan")
 #: Facts that should be the same on all hosts of a job.
@@ -29,10 +28,16 @@ def mtu(machine: Machine, facts: Facts) -> Iterator[Sign]:
     by_text: dict[str, list[str]] = defaultdict(list)
     for device in facts.devices():
         mtu, rate = facts.number(Known.PORT_MTU, device), facts.number(Known.PORT_RATE, device)
-        if mtu and rate and rate >= _FAST and mtu < _ROCE_MTU and facts.text(Known.PORT_USED, device) != OFF:
+        if (
+            mtu
+            and rate
+            and rate >= FAST_GBITS
+            and mtu < ROCE_MTU
+            and facts.text(Known.PORT_USED, device) != OFF
+        ):
             by_text[f"MTU {mtu:.0f} at {rate:.0f} Gbit/s"].append(device)
         own, speed = facts.number(Known.INTERFACE_MTU, device), facts.number(Known.INTERFACE_SPEED, device)
-        if own and speed and speed >= _FAST and own <= _SMALL_MTU:
+        if own and speed and speed >= FAST_GBITS and own <= SMALL_MTU:
             by_text[f"MTU {own:.0f} at {speed:g} Gbit/s"].append(device)
     for text, devices in by_text.items():
         yield Sign("", f"{', '.join(devices)}: {text}")

@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
+from ...data.causes import Weight
 from ...hardware.facts import OFF, ON, Facts, Known
 from ...hardware.topology import Machine
 from ...statistics import grouped
 from ...units import many, some
-from .record import Sign, Weight
+from ..thresholds import PORT_ERRORS, PORT_ERRORS_BEFORE
+from .record import Sign
 
 _ACTIVE, _INFINIBAND, _ETHERNET = "ACTIVE", "InfiniBand", "Ethernet"
 #: States of a port with a cable: a link exists, or is set up. Source: IBA specification, PortState and
 #: PortPhysicalState.
 _CONNECTED = {"INIT", "ARMED", "ACTIVE_DEFER", "LinkUp", "PortConfigurationTraining", "LinkErrorRecovery"}
-#: Errors of a port during a run that are no defect: a crowded network loses some packets.
-_FEW = 100
-#: Errors of a port since its driver was loaded that need no note: some per day of a month.
-_FEW_BEFORE = 1000
 #: Number of NICs that are named in the evidence of errors.
 _WORST = 3
 _ROCE_2 = "RoCE v2"
@@ -93,7 +91,7 @@ def nic_errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
             texts.append(f"{many(len(more), 'other port')} with up to {counts[more[0]]:.0f} errors each")
         during = name is Known.PORT_RETRIED
         if texts:
-            often = counts[worst[0]] > (_FEW if during else _FEW_BEFORE)
+            often = counts[worst[0]] > (PORT_ERRORS if during else PORT_ERRORS_BEFORE)
             weight = (Weight.DEFECT if during else Weight.NOTE) if often else Weight.CONDITION
             yield Sign("", f"{'; '.join(texts)} {when} the run", weight)
             return

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ...data.causes import Weight
 from ...hardware.facts import OFF, Facts, Known
 from ...hardware.topology import Machine
 from ...statistics import grouped
 from ...units import GB, many, some
+from ..thresholds import CORRECTED, RETRIED
 from .evidence_nic import nics_and_gpus, unequal_lanes
-from .record import Sign, Weight
+from .record import Sign
 
-#: Number of PCIe replays during a run that is not a defect. Source: DCGM's default of max_pcie_replays.
-_RETRIED = 80
 #: Gbit/s in bytes per second.
 _GBIT = 1e9 / 8
 #: Maximum number of devices that a text names.
 _NAMED = 4
-#: Corrected errors of a PCIe link since the start of the system happen up to this number.
-CORRECTED = 1000
 
 
 def address_of(machine: Machine, facts: Facts, device: str) -> str:
@@ -154,7 +152,7 @@ def pcie_errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
             for name in (Known.PCIE_FAILED, Known.PCIE_RETRIED, Known.AER, Known.AER_CORRECTED)
         )
         if failed or retried:
-            weight = Weight.DEFECT if failed or retried > _RETRIED else Weight.CONDITION
+            weight = Weight.DEFECT if failed or retried > RETRIED else Weight.CONDITION
             text = f"{failed:.0f} uncorrected and {retried:.0f} corrected errors during the run"
             yield Sign(gpu.name, text, weight)
         elif count or corrected > CORRECTED:

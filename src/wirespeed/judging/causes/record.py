@@ -1,24 +1,14 @@
-"""The record of a cause, the signs in the facts of a host that speak for it, and the places of the signs."""
+"""The signs of causes in the facts of a host, their weight, and their places."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from dataclasses import dataclass
 
+from ...data.causes import Cause, Weight
 from ...hardware.facts import Facts
 from ...hardware.network import MachineVertices
-from ...hardware.topology import LinkKind, Machine
-from ...terminal import brief
-
-
-class Weight(StrEnum):
-    """What a cause says of the machine on its own."""
-
-    DEFECT = "defect"  #: wrong on any machine: reported even if nothing is slow
-    BUSY = "busy"  #: another process uses a device: no defect, but reported, too
-    NOTE = "note"  #: no defect, or not measured here, but worth knowing: reported, and changes no verdict
-    CONDITION = "condition"  #: common on good machines: reported if it may explain slow cells
+from ...hardware.topology import Machine
 
 
 def heaviest(signs: Iterable[Sign], cause: Cause) -> Weight:
@@ -74,46 +64,3 @@ def speaking(
 
 #: Yields what the facts of one host contain.
 Evidence = Callable[[Machine, Facts], Iterator[Sign]]
-
-
-@dataclass(frozen=True)
-class Cause:
-    """Something that makes paths slow.
-
-    Attributes:
-        name: Short name; also the anchor in ``docs/doctor.md``.
-        title: What is the case, for people.
-        weight: Whether it is a defect on its own.
-        slows: Kinds of the links that it slows down.
-        evidence: Yields what speaks for it, from the facts of one host.
-        confirm: Command that confirms it, with the places of the device as in ``at_device``.
-        remedy: What to do.
-        collectives: Whether it slows only collectives down.
-        shows: What the command shows then, for people; empty if that is plain.
-        between: Yields what speaks for it in the facts of several hosts together, each with a host.
-        setting: Whether the user, another process or the configuration of the host causes it, so that slow
-            values are no failure of the hardware.
-    """
-
-    name: str
-    title: str
-    weight: Weight
-    slows: frozenset[LinkKind]
-    evidence: Evidence
-    confirm: str
-    remedy: str
-    collectives: bool = False
-    shows: str = ""
-    between: Callable[[Facts], Iterator[Sign]] | None = None
-    setting: bool = False
-
-    def __repr__(self) -> str:
-        return brief(f"Cause {self.name}: {self.title}")
-
-    def signs(self, machine: Machine, facts: Facts) -> Iterator[Sign]:
-        """Yield what speaks for it in the facts of all hosts, each with its host."""
-        for of_host in facts.of_each_host:
-            for sign in self.evidence(machine, of_host):
-                yield replace(sign, host=of_host.host)
-        if self.between:
-            yield from self.between(facts)

@@ -11,11 +11,7 @@ from ...document import Document, TestcaseResult, courses
 from ...hardware.facts import COUNTED, SEEN, Fact, Facts, Known
 from ...hardware.network import MachineVertices
 from ...tables import THROTTLED_BY, Quantity
-
-#: Shortest time, in s, in which a share of throttled time means something.
-_MIN_OBSERVED_S = 1.0
-#: A counter of throttled time that increases faster than time, beyond this fraction, counts something else.
-_TOO_FAST = 1.2
+from ..thresholds import LEAST_OBSERVED_S, TOO_FAST
 
 
 def facts_of(document: Document) -> Facts:
@@ -61,9 +57,9 @@ def _throttled(document: Document) -> Iterator[Fact]:
             for reason, seconds in counted[device].items():
                 throttled[device][reason] += seconds
     for device, seconds in observed.items():
-        if seconds < _MIN_OBSERVED_S:
+        if seconds < LEAST_OBSERVED_S:
             continue
-        times = {reason: time for reason, time in throttled[device].items() if time <= seconds * _TOO_FAST}
+        times = {reason: time for reason, time in throttled[device].items() if time <= seconds * TOO_FAST}
         reason = max(times, key=lambda reason: times[reason], default="")
         share = min(times.get(reason, 0.0) / seconds, 1.0)
         yield Fact(Known.THROTTLED_TIME, 100 * share, "%", device)

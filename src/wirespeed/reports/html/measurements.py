@@ -13,9 +13,6 @@ from functools import singledispatch
 from typing import TYPE_CHECKING, Any
 
 from ...document import Document, Status, TestcaseResult
-from ...features.blocks.block_map import BlockMap
-from ...features.history.events import MachineHistory, course
-from ...features.p2p.page import peer_view
 from ...judging.judge import Check
 from ...judging.judged import Judged
 from ...judging.overview import not_as_expected
@@ -28,6 +25,7 @@ from ...statistics import grouped
 from ...tables import Cell
 from ...terminal import Tabular, one_line
 from ...units import format_time, many
+from ..additions import of_result, page_parts
 from ..findings import SIGNS, extent, leading, marked, quantity
 from ..records import NUMBERS, TIMES, WHOLES, Record, Section, records
 from ..style import SIMULATED
@@ -294,6 +292,8 @@ def notebook_html(result: Tabular | Section) -> str:
     Args:
         result: A result of a public function, or a part of one with a name.
     """
+    if own := of_result(notebook_html, result):
+        return str(own(result))
     recorded = records(result)
     shown = recorded.rows[: _MOST_ROWS if recorded.relevant is None else min(recorded.relevant, _MOST_ROWS)]
     first, *others = [
@@ -301,7 +301,7 @@ def notebook_html(result: Tabular | Section) -> str:
     ] or [""]
     rows = [(_text(first, row), [_text(name, row) for name in others]) for row in shown]
     more = len(recorded.rows) - len(shown)
-    return _rendered(
+    return notebook(
         title=repr(result)[1:-1],
         columns=(first, *others),
         numeric=NUMBERS | WHOLES,
@@ -318,8 +318,10 @@ def _(document: Document) -> str:
 
 @notebook_html.register
 def _(judged: Judged) -> str:
+    from markupsafe import Markup
+
     document = judged.document
-    return _rendered(
+    return notebook(
         headline=headline(judged),
         notes=list(notes(judged)),
         columns=("path", "slowest", "share"),
@@ -328,28 +330,8 @@ def _(judged: Judged) -> str:
             for figure in judged.overview.figures
         ],
         groups=path_groups(None, judged),
-        peers=peer_view(document),
+        parts=Markup("").join(part.markup("", 4) for part in page_parts(judged) if part.in_notebooks),
         simulated=SIMULATED if document.simulated else "",
-    )
-
-
-@notebook_html.register
-def _(history: MachineHistory) -> str:
-    return _rendered(
-        title=repr(history)[1:-1],
-        columns=("path", "rate", "change"),
-        rows=[
-            (str(kind.kind), [quantity(history.value(kind), kind.unit), course(history, kind)])
-            for kind in history.kinds
-        ],
-        simulated=SIMULATED if history.simulated else "",
-    )
-
-
-@notebook_html.register
-def _(blocks: BlockMap) -> str:
-    return _rendered(
-        title=repr(blocks)[1:-1], block_map=blocks, simulated=SIMULATED if blocks.simulated else ""
     )
 
 
@@ -364,7 +346,7 @@ def _(section: Section) -> str:
     ]
     rows = _statistics(*cells[0]) if len(cells) == 1 else []
     blocks = [] if rows else blocks
-    return _rendered(title=section.title, columns=("", "value"), rows=rows, blocks=blocks, note=section.note)
+    return notebook(title=section.title, columns=("", "value"), rows=rows, blocks=blocks, note=section.note)
 
 
 def _statistics(cell: Cell, unit: Unit) -> list[tuple[str, list[str]]]:
@@ -376,7 +358,8 @@ def _statistics(cell: Cell, unit: Unit) -> list[tuple[str, list[str]]]:
     return [(name, [_text("value", {"value": value, "unit": unit})]) for name, value in values if value]
 
 
-def _rendered(**variables: Any) -> str:
+def notebook(**variables: Any) -> str:
+    """The variables of ``notebook.html`` as markup."""
     return rendered("notebook.html", source("notebook.css"), **variables)
 
 

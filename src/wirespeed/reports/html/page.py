@@ -16,9 +16,6 @@ from typing import Any
 
 from ...document import Document, Status, courses
 from ...errors import UsageError
-from ...features.blocks.block_map import map_of
-from ...features.p2p.page import peer_view
-from ...features.qualify.page import qualified
 from ...judging.judged import Judged
 from ...judging.verdict import Verdict
 from ...results.read_many import no_collections
@@ -26,6 +23,7 @@ from ...statistics import grouped
 from ...tables import Quantity
 from ...terminal import one_line
 from ...units import format_size, many
+from ..additions import page_parts
 from ..findings import SIGNS, applicable, footnotes
 from ..plot import Curve
 from ..style import SIMULATED
@@ -126,6 +124,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
     """
     document, machine, summary = judged.document, judged.document.machine, judged.overview
     head, used = headline(judged), uses(judged)
+    parts = list(page_parts(judged))
     drawn = draw(machine, used, _marked(judged))
     gpus = vertices(machine).devices
     is_matrix = len(gpus) > MOST_DRAWN
@@ -148,9 +147,10 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "explained_causes": explained_causes(summary),
         "gates": [compared for compared in judged.check.gates if applicable(compared)],
         "notes": list(notes(judged)),
-        "qualification": qualified(document),
-        "block_map": map_of(document),
-        "peers": peer_view(document),
+        "is_qualification": document.qualification is not None,
+        "whole": next((part for part in parts if part.is_all), None),
+        "before_gates": [part for part in parts if part.before == "gates"],
+        "before_results": [part for part in parts if part.before == "results"],
         "signs": list(_signs(judged)),
         "groups": path_groups(index, judged),
         "waived": sum(map(len, by_reason.values())),
@@ -326,17 +326,14 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
             return [*names, ("run-0", "Runs")]
         return names + [(f"run-{run['index']}", run["label"]) for run in runs]
     run = runs[0]
-    if run["qualification"]:
-        return [("nodes-0", "Nodes"), ("environment-0", "Environment")]
-    peers = run["peers"]
-    if peers and peers.is_all:
-        return [("peers-0", "Peer access"), ("environment-0", "Environment")]
+    if whole := run["whole"]:
+        return [(f"{whole.id}-0", whole.name), ("environment-0", "Environment")]
     sections = (
         ("machine-0", "Machine", True),
         ("causes-0", "Causes" if run["causes"] else "Notes", run["causes"] or run["notes"]),
-        ("peers-0", "Peer access", peers),
+        *((f"{part.id}-0", part.name, True) for part in run["before_gates"]),
         ("gates-0", "Thresholds", run["gates"]),
-        ("blocks-0", "Blocks", run["block_map"].paths),
+        *((f"{part.id}-0", part.name, True) for part in run["before_results"]),
         ("results-0", "Measurements", True),
         ("state-0", "State", run["charts"] or run["changes"]),
         ("environment-0", "Environment", True),

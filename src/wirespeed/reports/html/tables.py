@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ...document import Document, TestcaseResult
-from ...features.blocks.text import MARKS, call_times, modelled, rate_of
 from ...judging.verdict import Judgement, Verdict, worst
 from ...results.cells import key_of
 from ...results.store import encode
@@ -121,6 +120,25 @@ def rendered(template: str, style: str, script: str = "", **variables: Any) -> s
     return text
 
 
+def fragment(
+    template: str, macro: str, variables: dict[str, Any], content: Any, id: str = "", level: int = 0
+) -> Markup:
+    """What a macro of a template of a feature makes of its content.
+
+    Args:
+        template: Its file, as `source` reads it.
+        macro: The macro, whose parameters are content, ID and level of the heading, or only the content.
+        variables: The variables of the template.
+        content: What is shown.
+        id: ID of the section; empty without a page.
+        level: Level of its heading; 0 for a macro without it.
+    """
+    functions = _environment().get_template(template, globals=variables).module
+    arguments = (content, id, level) if level else (content,)
+    made: Markup = getattr(functions, macro)(*arguments)
+    return made
+
+
 def source(name: str) -> str:
     """Text of a file of this folder, or of a package as ``"package:file"``."""
     package, _, file = name.rpartition(":")
@@ -159,8 +177,7 @@ def _environment() -> Environment:
         "shown": shown, "VERDICTS": VERDICTS, "css_of": css_of, "marked": marked, "moved": moved,
         "difference": difference, "values_of": values_of, "number": number, "GB": GB,
         "applicable": applicable, "gate_text": gate_text, "capital": capital,
-        "MARKS": MARKS, "METHODS": list(MARKS), "modelled": modelled, "rate_of": rate_of,
-        "call_times": call_times, "format_size": format_size, "one_line": one_line,
+        "format_size": format_size, "one_line": one_line,
     }  # fmt: skip
     return environment
 

@@ -1,0 +1,26 @@
+"""The maps of block lists as a section of the page of a run."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ...judging.judged import Judged
+from ...reports.additions import PagePart
+from ...reports.html.tables import fragment
+from .block_map import map_of
+from .text import MARKS, call_times, modelled, rate_of
+
+#: The template, and the variables of its macros.
+TEMPLATE = f"{__package__}:page.html"
+VARIABLES = {
+    "MARKS": MARKS, "METHODS": list(MARKS), "modelled": modelled, "rate_of": rate_of,
+    "call_times": call_times,
+}  # fmt: skip
+
+
+def part(judged: Judged) -> PagePart | None:
+    """The section; None if no block lists were measured."""
+    blocks = map_of(judged.document)
+    if not blocks.paths:
+        return None
+    return PagePart("Blocks", "blocks", "results", partial(fragment, TEMPLATE, "blocks", VARIABLES, blocks))

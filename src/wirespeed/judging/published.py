@@ -1,0 +1,321 @@
+"""What published rates say of a value: what GPUs of its model reached, else other GPUs over such links.
+
+A rate is compared as a share of the line rate of the link that limits it, so that the rates of several models
+say what is usual of a kind of link, where too few sources know the model itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from statistics import median
+from typing import NamedTuple
+
+from ..backends import pci
+from ..data import GpuSheet, gpu_sheet, gpu_sheets, norms
+from ..data.norms import OBSERVED, SOURCES, TOLERANCES, Path, PublishedRate
+from ..document import Document, TestcaseResult
+from ..hardware.facts import Facts, Known
+from ..hardware.topology import LinkKind, Machine
+from ..results.cells import Placed
+from ..statistics import grouped
+from ..tables import BUSBW, Cell
+from ..units import GB, GIB
+from .assumed_capacities import limiting_links, slowest_possible
+from .verdict import Judgement, Verdict, worst
+
+#: Models that say what is usual of a kind of link, at least.
+_MODELS = 3
+#: How far below the slowest of them another model may be, as a fraction: the memory of H100 NVL, of which no
+#: source is among the rows, reaches 0.76 of the line rate with BabelStream, the slowest model that is 0.79.
+_OTHER_MODELS = 0.06
+#: The oldest PCIe generation whose rates are alike. Of PCIe 3, virtual machines reach 0.6 of the line rate,
+#: which cloud operators accept, others 0.83.
+_ALIKE_PCIE = 4
+#: A value below this share of the lowest usual one of its model fails. Real machines of one model differ by
+#: 1 to 5 %; a fifth below the slowest published one is a defect.
+_FAR = 0.8
+#: Smallest array of a collective that is compared with published rates, in bytes: sources give the largest of
+#: a curve, which rises by 3 to 5 % from 1 to 8 GiB, and by 10 to 15 % from 256 MiB.
+_LARGE = 1 * GIB
+#: Ranks of a collective for which all collectives by rings are alike; two of them are slower.
+_RING_RANKS = 4
+#: Ranks of a host for which NCCL lets the switches reduce, and the oldest GPUs whose switches can.
+_NVLS_RANKS, _NVLS_CAPABILITY = 8, (9, 0)
+RING, NVLS = "ring", "NVLS"
+#: Testcase -> path, method, and direction or kernel of published rates that are alike.
+_LIKE = {
+    **{
+        f"{name}_memcpy_{method}": (Path.HOST_GPU, method, direction)
+        for method in ("ce", "sm")
+        for name, direction in (("host_to_device", "to_device"), ("device_to_host", "from_device"))
+    },
+    **{
+        f"device_to_device_memcpy_{way}_{method}": (Path.GPU_GPU, method, "one_way")
+        for method in ("ce", "sm")
+        for way in ("read", "write")
+    },
+    "device_local_copy": (Path.GPU_MEMORY, "ce", "copy"),
+    **{
+        f"device_stream_{kernel}": (Path.GPU_MEMORY, "sm", "kernel")
+        for kernel in ("copy", "scale", "add", "triad", "read")
+    },
+}  # fmt: skip
+#: Directions of published copies between GPUs that are alike.
+_ONE_WAY = ("read", "write", "one_way")
+
+
+class _Like(NamedTuple):
+    """What published rates are compared by: shares of the line rate of one kind of link."""
+
+    path: Path
+    link: LinkKind
+    method: str
+    how: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What published rates say of a value.
+
+    Attributes:
+        least, typical: The lowest usual and the typical value, in B/s.
+        far: A value below fails, in B/s; None if only the links say what is too low.
+        model: Whether the rates are of this model, not only of such links.
+        sources: Number of independent sources.
+    """
+
+    least: float
+    typical: float
+    far: float | None
+    model: bool
+    sources: int
+
+
+class References:
+    """What published rates say of the values of one run."""
+
+    def __init__(self, document: Document) -> None:
+        self._document, self._machine = document, document.machine
+        # Simulated machines are as fast as their links typically are: there are no others of their models.
+        gpus = () if document.simulated else document.machine.gpus
+        self._sheets = {gpu.name: gpu_sheet(gpu.model) for gpu in gpus}
+
+    def of(self, measured: Placed) -> Reference | None:
+        """What published rates say of a value; None if nothing does."""
+        cell, limit = measured.cell, measured.cell.limit
+        if not limit or not cell.expected or cell.shared:
+            return None
+        limit *= slowest_possible(self._machine, cell)
+        if measured.result.collective is not None:
+            return self._of_collective(measured, limit)
+        like = _LIKE.get(measured.key.testcase)
+        if like is None or measured.key.table:
+            return None
+        sheets = {sheet[0] for end in measured.key[2:4] if (sheet := self._sheets.get(end))}
+        link = _kind(self._machine, cell)
+        if len(sheets) != 1 or link is None:
+            return None  # no GPU, GPUs of two models, or no data sheet
+        path, method, how = like
+        name = sheets.pop()
+        if link is LinkKind.PCIE and gpu_sheets()[name].pcie < _ALIKE_PCIE:
+            return None
+        return _reference(_Like(path, link, method, how), name, limit)
+
+    def _of_collective(self, measured: Placed, limit: float) -> Reference | None:
+        run = measured.result.collective
+        sheets = {sheet[0] if sheet else "" for sheet in self._sheets.values()}
+        of_nvlink = _kind(self._machine, measured.cell) is LinkKind.NVLINK
+        if run is None or measured.key.table != BUSBW or not of_nvlink or len(sheets) != 1:
+            return None
+        if run.ranks < _RING_RANKS or run.ranks > len(self._machine.gpus) or measured.key.bytes < _LARGE:
+            return None
+        name = sheets.pop()
+        like = _Like(Path.COLLECTIVE, LinkKind.NVLINK, "nccl", RING)
+        ring = _reference(like, name, limit)
+        if algorithm(self._document, measured.result) == RING:
+            return ring
+        switched = _reference(like._replace(how=NVLS), name, limit)
+        # Without NVLS, the ring is left, which is a warning.
+        return switched and replace(switched, far=ring.least * _FAR if ring else None)
+
+
+def algorithm(document: Document, result: TestcaseResult) -> str:
+    """What reduces in an all-reduce: the switches (NVLS), where the run says so or NCCL does it by itself."""
+    run, facts = result.collective, Facts(document.facts)
+    if run is None or run.operation != "all_reduce":
+        return RING
+    if any("NVLS" in transport for transport in facts.several(Known.NCCL_TRANSPORTS)):
+        return NVLS
+    settings = (*result.settings, *facts.several(Known.NCCL_VARIABLES))
+    if not document.imported or any(one.endswith("NCCL_NVLS_ENABLE=0") for one in settings):
+        return RING  # wirespeed does not let NCCL use it
+    if any("NCCL_ALGO=" in one and NVLS not in one.upper() for one in settings):
+        return RING
+    sheets = [gpu_sheet(gpu.model) for gpu in document.machine.gpus]
+    able = all(sheet and _has_nvls(sheet[1]) for sheet in sheets)
+    return NVLS if able and run.ranks == _NVLS_RANKS == len(sheets) else RING
+
+
+def _has_nvls(sheet: GpuSheet) -> bool:
+    """Whether the NVLink switches of a GPU's machines reduce."""
+    capability = tuple(map(int, sheet.capability.split(".")))
+    return sheet.switch and not sheet.c2c and capability >= _NVLS_CAPABILITY
+
+
+def _kind(machine: Machine, cell: Cell) -> LinkKind | None:
+    """The kind of the links that limit a value; None if there are several."""
+    kinds = {machine.links[i].kind for i in limiting_links(cell)} if cell.links else set()
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def tightened(judgement: Judgement, reference: Reference) -> Judgement:
+    """The judgement on a value by its links, with what published rates say of it.
+
+    A value that others of its model reach passes. A lower one is at least a warning, and fails if it is far
+    below, or too low for its links.
+    """
+    value = judgement.value or 0.0
+    if value >= reference.least:
+        if not reference.model or judgement.verdict is Verdict.IMPLAUSIBLE:
+            return replace(judgement, reference=_words(reference))
+        return replace(
+            judgement, verdict=Verdict.PASS, why="", least=reference.least, normal=reference.typical,
+            reference=_words(reference),
+        )  # fmt: skip
+    far = reference.far is not None and value < reference.far
+    verdict = worst((judgement.verdict, Verdict.FAIL if far else Verdict.WARN))
+    too_low = verdict is judgement.verdict and value < (judgement.least or 0.0)  # also for the links
+    why = (
+        judgement.why
+        if too_low
+        else f"{'far below' if far else 'slower than'} what {_words(reference)} reach"
+    )
+    return replace(
+        judgement, verdict=verdict, why=why, reference=_words(reference),
+        least=max(reference.least, judgement.least or 0.0),
+        normal=reference.typical,
+    )  # fmt: skip
+
+
+#: Copies to the host -> those from it, by the same method. Over PCIe, published rates of both are alike.
+_OTHER_WAY = {
+    f"host_to_device_memcpy_{method}": f"device_to_host_memcpy_{method}" for method in ("ce", "sm")
+}  # fmt: skip
+#: Two directions of one link that are alike differ by at most this fraction: on eleven H200 hosts by 5 %, on
+#: eight RTX 4090s, whose slots differ, by 12 %.
+_DIRECTIONS = 0.2
+
+
+def by_other_direction(
+    judged: Sequence[Judgement], cells: Sequence[Placed], machine: Machine
+) -> Iterator[tuple[int, Judgement]]:
+    """Yield the values that would pass, but are slower than the copy in the other direction, by index."""
+    known = {gpu.name for gpu in machine.gpus if gpu_sheet(gpu.model)}
+    found = {
+        (*measured.key[:4],): i for i, measured in enumerate(cells)
+        if measured.cell.value and not measured.cell.shared and not measured.key.table
+        and measured.key.column in known and _kind(machine, measured.cell) is LinkKind.PCIE
+    }  # fmt: skip
+    for (name, table, row, column), i in found.items():
+        other = found.get((_OTHER_WAY[name], table, row, column)) if name in _OTHER_WAY else None
+        if other is None:
+            continue
+        slower, faster = sorted((i, other), key=lambda index: cells[index].cell.value or 0.0)
+        low, high = (cells[index].cell.value or 0.0 for index in (slower, faster))
+        if low < high * (1 - _DIRECTIONS) and judged[slower].verdict in (Verdict.PASS, Verdict.UNKNOWN):
+            why = f"{1 - low / high:.0%} slower than the other direction ({cells[faster].key.testcase})"
+            yield slower, replace(judged[slower], verdict=Verdict.WARN, why=why)
+
+
+def _words(reference: Reference) -> str:
+    return OF_MODEL if reference.model else OF_LINKS
+
+
+#: What a value was compared with, for people.
+OF_MODEL, OF_LINKS = "others of this model", "GPUs over such links"
+
+
+def _reference(like: _Like, name: str, limit: float) -> Reference | None:
+    """What published rates say of values of a model (its data sheet's name) with a limit, in B/s."""
+    rows = _shares().get(like, ())
+    tolerance = TOLERANCES[like.path]
+    own = [row for row in rows if row.sheet == name]
+    sources = {row.publisher for row in own}
+    if len(sources) >= SOURCES:
+        typical = median(row.share for row in own)
+        least = min(min(row.share for row in own), typical * (1 - tolerance))
+        return Reference(least * limit, typical * limit, least * _FAR * limit, True, len(sources))
+    if like.link is LinkKind.C2C:  # what other modules reach says nothing: some share a CPU
+        if not own:
+            return None
+        typical = median(row.share for row in own)
+        least = min(row.share for row in own) * (1 - 2 * tolerance)
+        return Reference(least * limit, typical * limit, None, False, 1)
+    sources = {row.publisher for row in rows}
+    if len({row.sheet for row in rows}) < _MODELS or len(sources) < SOURCES:
+        return None
+    typical, least = median(row.share for row in rows), min(row.share for row in rows) * (1 - _OTHER_MODELS)
+    return Reference(least * limit, typical * limit, None, False, len(sources))
+
+
+class _Share(NamedTuple):
+    """A published rate as a share of the line rate."""
+
+    share: float
+    sheet: str
+    publisher: str
+
+
+def _shares() -> dict[_Like, tuple[_Share, ...]]:
+    """The published rates as shares of line rates, by what they are alike in."""
+    return _shares_of(norms.observations())
+
+
+@lru_cache(maxsize=2)
+def _shares_of(rows: tuple[PublishedRate, ...]) -> dict[_Like, tuple[_Share, ...]]:
+    found = grouped(pair for row in rows if row.kind in OBSERVED for pair in _shared(row))
+    return {like: tuple(shares) for like, shares in found.items()}
+
+
+def _shared(row: PublishedRate) -> Iterable[tuple[_Like, _Share]]:
+    """A rate as a share, by what it is like; nothing if the link that limits it is not known."""
+    subject, sheet = row.subject, gpu_sheet(row.model)
+    if sheet is None:
+        return
+    name, known = sheet
+    link: LinkKind | None = None
+    lines: tuple[float, ...] = ()
+    how = subject.direction
+    if subject.path is Path.HOST_GPU and known.c2c:
+        link, lines = LinkKind.C2C, tuple(rate * GB for rate in known.c2c)
+    elif subject.path is Path.HOST_GPU and (lanes := pci.rate(known.pcie, known.lanes)):
+        link, lines = LinkKind.PCIE, (lanes[0],)
+    elif subject.path is Path.GPU_MEMORY:
+        link, lines = LinkKind.MEMORY, known.memory_rates
+    elif subject.path in (Path.GPU_GPU, Path.COLLECTIVE) and known.switch:
+        link, lines = LinkKind.NVLINK, (known.nvlinks(known.links[-1]),)
+    if subject.path is Path.GPU_GPU:
+        how = "one_way" if how in _ONE_WAY else how
+    if subject.path is Path.GPU_MEMORY and subject.method == "sm":
+        how = "kernel"  # copy, triad and read differ by less than models do
+    if subject.path is Path.COLLECTIVE:
+        how = _algorithm_of(row, known)
+    if link is not None and lines:
+        line = next((line for line in lines if row.rate <= line * 1.02), lines[-1])
+        yield (
+            _Like(subject.path, link, subject.method, how),
+            _Share(row.rate / line, name, row.publisher),
+        )
+
+
+def _algorithm_of(row: PublishedRate, sheet: GpuSheet) -> str:
+    """The algorithm of a published collective; empty if the source leaves it open."""
+    subject = row.subject
+    ranks = int(subject.devices) if subject.devices.isdigit() else 0
+    if not _RING_RANKS <= ranks <= _NVLS_RANKS:
+        return ""
+    if subject.algorithm:
+        return subject.algorithm
+    return RING if subject.operation != "all_reduce" or not _has_nvls(sheet) else ""

@@ -1,0 +1,110 @@
+/* The operations over whole buffers: copy, and the kernels of STREAM and BabelStream (scale, add, triad; saxpy in
+ * single precision), writing a constant and summing. Destinations larger than the caches are written with
+ * non-temporal stores, which do not read a line in order to write it. This file is compiled once for each set of
+ * vector instructions. Buffers consist of whole lines of 64 bytes and begin at one. */
+#include "wirespeed.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+/* Bytes of a vector; on arm64 two registers, as STNP stores a pair. */
+#if defined(__AVX512F__)
+#define WIDTH 64
+#elif defined(__AVX2__) || defined(__aarch64__)
+#define WIDTH 32
+#else
+#define WIDTH 16
+#endif
+/* Bytes of an iteration, and the number of independent sums. */
+#define BLOCK 256
+#define SUMS 8
+
+typedef uint64_t words __attribute__((vector_size(WIDTH), may_alias));
+typedef double doubles __attribute__((vector_size(WIDTH), may_alias));
+typedef float floats __attribute__((vector_size(WIDTH), may_alias));
+
+/* Store a vector without reading its line into the caches. */
+static inline void stream(void *to, words value) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512((__m512i *)to, (__m512i)value);
+#elif defined(__AVX2__)
+    _mm256_stream_si256((__m256i *)to, (__m256i)value);
+#elif defined(__x86_64__)
+    _mm_stream_si128((__m128i *)to, (__m128i)value);
+#elif defined(__aarch64__)
+    typedef uint64_t half __attribute__((vector_size(16)));
+    union {
+        words whole;
+        half part[2];
+    } pair = {value};
+    __asm__ volatile("stnp %q1, %q2, %0" : "=m"(*(words *)to) : "w"(pair.part[0]), "w"(pair.part[1]));
+#else
+    *(words *)to = value;
+#endif
+}
+
+static inline void keep(void *to, words value) { *(words *)to = value; }
+
+/* Non-temporal stores are not ordered like others on x86-64; on arm64 the release after a sample orders them. */
+static inline void fence(void) {
+#if defined(__x86_64__)
+    _mm_sfence();
+#endif
+}
+
+/* The memory of a vector of one type, at an offset in a buffer. */
+#define AT(type, base) (*(const type *)((base) + i))
+
+/* One value for each vector, in blocks whose loops the compiler unrolls. The barrier keeps it from calling memcpy
+ * or memset instead. */
+#define LOOP(store, value)                                                                                           \
+    do {                                                                                                             \
+        int64_t i = 0;                                                                                               \
+        while (i + BLOCK <= size) {                                                                                  \
+            for (int64_t end = i + BLOCK; i < end; i += WIDTH)                                                       \
+                store(to + i, (words)(value));                                                                       \
+            __asm__ volatile("" ::: "memory");                                                                       \
+        }                                                                                                            \
+        for (; i < size; i += WIDTH)                                                                                 \
+            store(to + i, (words)(value));                                                                           \
+    } while (0)
+
+#define SWEEP(name, type, element, value)                                                                            \
+    static void name(char *to, const char *first, const char *second, int64_t scalar, int64_t size, int streaming) { \
+        const type spread = (element)scalar - (type){0};                                                             \
+        (void)first, (void)second, (void)spread;                                                                     \
+        if (streaming) {                                                                                             \
+            LOOP(stream, value);                                                                                     \
+            fence();                                                                                                 \
+        } else {                                                                                                     \
+            LOOP(keep, value);                                                                                       \
+        }                                                                                                            \
+    }
+
+SWEEP(copy, words, uint64_t, AT(words, first))
+SWEEP(write, words, uint64_t, spread)
+SWEEP(scale, doubles, double, spread *AT(doubles, first))
+SWEEP(add, doubles, double, AT(doubles, first) + AT(doubles, second))
+SWEEP(triad, doubles, double, AT(doubles, first) + spread * AT(doubles, second))
+SWEEP(saxpy, floats, float, spread *AT(floats, first) + AT(floats, second))
+
+/* The wrapping sum of all words; the loads are independent of each other. */
+static uint64_t sum(const char *from, int64_t size) {
+    words sums[SUMS] = {{0}};
+    int64_t i = 0;
+    for (; i + SUMS * WIDTH <= size; i += SUMS * WIDTH)
+        for (int k = 0; k < SUMS; k++)
+            sums[k] += *(const words *)(from + i + k * WIDTH);
+    for (; i < size; i += WIDTH)
+        sums[0] += AT(words, from);
+    for (int k = 1; k < SUMS; k++)
+        sums[0] += sums[k];
+    uint64_t total = 0;
+    for (size_t lane = 0; lane < WIDTH / sizeof total; lane++)
+        total += sums[0][lane];
+    return total;
+}
+
+const struct ws_kernels WS_NAMED(ws_kernels);
+const struct ws_kernels WS_NAMED(ws_kernels) = {WS_TEXT(WS_BUILD), copy, scale, add, triad, saxpy, write, sum};
