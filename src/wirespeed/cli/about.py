@@ -195,8 +195,8 @@ def page() -> str:
     lines += [".SH NAME", r"wirespeed \- measure how fast data moves along every path of a machine"]
     lines += [".SH SYNOPSIS", r".B wirespeed", "[COMMAND] [OPTION ...]"]
     lines += [".SH DESCRIPTION", *_paragraphs(top.description or ""), ".SH COMMANDS"]
-    for name, (_, does) in COMMANDS.items():
-        lines += _command(name, does, functions(name).parser(name))
+    for name, row in COMMANDS.items():
+        lines += _command(name, row.does, functions(name).parser(name))
     names = programs()
     lines += _command(", ".join(names), "programs of nccl-tests", functions(names[0]).parser(names[0]))
     lines += [".SH EXIT STATUS", *_paragraphs(top.epilog or "")]

@@ -6,42 +6,48 @@ from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..features import FEATURES, features
+from ..features import FEATURES, Command, features
 
 if TYPE_CHECKING:
     from argparse import ArgumentParser
 
     from ..features import Feature
 
-#: Commands of the core -> module with ``main(name, argv)`` and ``parser(name)``, and a description. Behind a
-#: colon: what distinguishes these functions from others of the module, as in ``main_of_show``.
+#: Commands of the core.
 _OF_CORE = {
-    "run": ("run", "measure, print the results and save them"),
-    "check": ("check", "judge whether this machine or a saved run is as fast as expected"),
-    "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),
-    "baseline": ("baseline", "create a baseline for check from runs of good machines"),
-    "compare": ("compare", "show the significant changes between saved runs"),
-    "list": ("machine:list", "list all testcases, and show which of them can run here"),
-    "machine": ("machine", "show the CPUs, GPUs and links of this machine"),
-    "show": ("show", "print saved runs in any format"),
-    "report": ("report", "write saved runs as one HTML file that works offline"),
-    "config": ("about:config", "show the defaults of options, and where they come from"),
-    "completion": ("about:completion", "print what bash, zsh or fish need to complete words"),
-    "help": ("about:help", "show the documentation: help operate (for schedulers), help slow"),
-    "man": ("about:man", "show the manual page of all commands"),
-    "install-names": (
+    "run": Command("run", "measure, print the results and save them", measures=True, mistaken=True),
+    "check": Command(
+        "check",
+        "judge whether this machine or a saved run is as fast as expected",
+        measures=True,
+        mistaken=True,
+    ),
+    "doctor": Command(
+        "doctor", "name what may explain slow paths, with evidence and remedy", measures=True, mistaken=True
+    ),
+    "baseline": Command("baseline", "create a baseline for check from runs of good machines"),
+    "compare": Command("compare", "show the significant changes between saved runs"),
+    "list": Command("machine:list", "list all testcases, and show which of them can run here"),
+    "machine": Command("machine", "show the CPUs, GPUs and links of this machine"),
+    "show": Command("show", "print saved runs in any format"),
+    "report": Command("report", "write saved runs as one HTML file that works offline"),
+    "config": Command("about:config", "show the defaults of options, and where they come from"),
+    "completion": Command("about:completion", "print what bash, zsh or fish need to complete words"),
+    "help": Command("about:help", "show the documentation: help operate (for schedulers), help slow"),
+    "man": Command("about:man", "show the manual page of all commands"),
+    "install-names": Command(
         "about:install_names",
         "create executables with the names of nvbandwidth and nccl-tests",
     ),
 }
 
 
-def _commands(features: Iterable[Feature]) -> dict[str, tuple[str, str]]:
+def _commands(features: Iterable[Feature]) -> dict[str, Command]:
     """The commands of features; their modules have full names."""
     return {
-        name: (feature.path(module), does)
+        name: row._replace(functions=feature.path(row.functions))
         for feature in features
-        for name, (module, does) in feature.commands.items()
+        for name, row in feature.commands.items()
     }
 
 
@@ -50,9 +56,8 @@ COMMANDS = _OF_CORE | _commands(FEATURES)
 #: The commands that ``--help`` lists first, and those that are about wirespeed itself.
 FIRST = ("check", "run", "compare", "report", "qualify", "transfer")
 ABOUT = ("config", "completion", "man", "install-names")
-#: Commands that are programs of others, besides those of nccl-tests; a link to wirespeed with such a name
-#: runs the command.
-_OF_PEERS = ("nvbandwidth", "sailbandwidth", "gpudirect_p2p_overalloc")
+#: Commands that are programs of others, besides those of nccl-tests.
+_OF_OTHERS = tuple(name for name, row in COMMANDS.items() if row.of_others)
 #: Suffix of programs that were built for mpirun.
 _OF_MPIRUN = "_mpi"
 #: The feature whose programs are commands, and these.
@@ -95,11 +100,11 @@ def functions(command: str) -> CommandFunctions:
 def module_of(command: str) -> str | None:
     """The module of a command, as in ``COMMANDS``; None if there is no such command."""
     if command in COMMANDS:
-        return COMMANDS[command][0]
+        return COMMANDS[command].functions
     if module := _module_of_program(command):
         return module
-    module, _ = _commands(features()).get(command, (None, ""))  # slower: of other packages
-    return module
+    row = _commands(features()).get(command)  # slower: of other packages
+    return row.functions if row else None
 
 
 def called_as(name: str) -> str | None:
@@ -110,23 +115,24 @@ def called_as(name: str) -> str | None:
     command = name.removesuffix(_OF_MPIRUN)
     if _module_of_program(command):
         return command
-    return name if name in _OF_PEERS else None
+    return name if name in _OF_OTHERS else None
 
 
 def overview() -> str:
     """All commands in groups, for ``--help``."""
     all_of_them = COMMANDS | _commands(features())
-    more = [name for name in all_of_them if name not in (*FIRST, *ABOUT, *_OF_PEERS)]
+    more = [name for name in all_of_them if name not in (*FIRST, *ABOUT, *_OF_OTHERS)]
     groups = {"commands (each has --help)": FIRST, "more": more}
     lines = []
     for title, names in groups.items():
-        lines += [f"{title}:", *(f"  {name:<11}{all_of_them[name][1]}" for name in names), ""]
-    lines.append(f"other programs: {_OF_PEERS[0]}, {_OF_PEERS[1]}, {programs()[0]}, ... of nccl-tests")
+        lines += [f"{title}:", *(f"  {name:<11}{all_of_them[name].does}" for name in names), ""]
+    shown = ", ".join(name for name in _OF_OTHERS if all_of_them[name].does)
+    lines.append(f"other programs: {shown}, {programs()[0]}, ... of nccl-tests")
     return "\n".join([*lines, f"about wirespeed: {', '.join(ABOUT)}"])
 
 
 def executables() -> dict[str, str]:
     """The names of the programs of others, each with its command."""
-    return {name: name for name in [*_OF_PEERS, *programs()]} | {
+    return {name: name for name in [*_OF_OTHERS, *programs()]} | {
         f"{name}{_OF_MPIRUN}": f"{name}{_OF_MPIRUN}" for name in programs()
     }

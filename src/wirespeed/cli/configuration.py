@@ -28,8 +28,6 @@ DEFAULTS = "defaults"
 #: Table of what each host should have: as ``--expect``, of all files, because it makes a check only stricter.
 EXPECT = "expect"
 _PREFIX = "WIRESPEED_"
-#: Commands whose options are those of another program, which no file sets.
-NOT_CONFIGURED = frozenset({"nvbandwidth", "sailbandwidth"})
 #: Maximum size of a file, in bytes: every command reads it, and some texts take the parser quadratic time.
 _LARGEST = 2**16
 #: Variables that are not options: what processes of one job tell each other, what replaces an option of
@@ -315,7 +313,7 @@ def _of_file(file: ConfigurationFile, own: Collection[str]) -> Iterator[Configur
 
 def _tables() -> set[str]:
     """The names of tables in a file."""
-    return {DEFAULTS, EXPECT, *COMMANDS} - NOT_CONFIGURED
+    return {DEFAULTS, EXPECT, *(name for name, row in COMMANDS.items() if row.configured)}
 
 
 def _expectation(key: str, value: object, file: ConfigurationFile) -> ConfiguredOption:

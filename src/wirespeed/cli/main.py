@@ -33,11 +33,8 @@ _OF_OUTPUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 _RESEND_S = 0.01
 #: Options in place of a command; all others are those of `run`.
 _ABOUT = ("--version", "--help", "-h")
-#: Commands that measure this machine, and prefixes of arguments with which they do not.
-_MEASURING = ("run", "transfer", "check", "doctor", "nvbandwidth", "sailbandwidth")
+#: Prefixes of arguments with which commands that measure do not measure this machine.
 _ELSEWHERE = ("--machine", "--from", "--no-measure", "--help", "-h", "--list", "-l", "--dry-run")
-#: Commands that people take for the program that they know.
-_TAKEN_FOR_OTHERS = ("run", "check", "doctor")
 #: What precedes a command line without a command.
 _DEFAULT = ("run", "--tier", "quick")
 
@@ -222,13 +219,14 @@ def _dispatch(arguments: list[str]) -> int:
     else:
         given = arguments[1:]
     name = arguments[0]
-    if name in _TAKEN_FOR_OTHERS and (meant := of_other_program(name, given)):
+    row = COMMANDS.get(name)
+    if row and row.mistaken and (meant := of_other_program(name, given)):
         raise UsageError(meant)
     if module_of(name) is None:
         near = get_close_matches(name, [*COMMANDS, *programs()], 1)
         close = "".join(f" (did you mean {command!r}?)" for command in near) or meant_by([name])
         raise UsageError(f"unknown command {name!r}{close}; `wirespeed --help` lists all commands")
-    if name in _MEASURING and not any(a.startswith(_ELSEWHERE) for a in arguments):
+    if row and row.measures and not any(a.startswith(_ELSEWHERE) for a in arguments):
         from ..backends import warm_up
 
         warm_up()  # in the background, while this process imports modules

@@ -31,6 +31,27 @@ class Named(NamedTuple):
     short: bool = False
 
 
+class Command(NamedTuple):
+    """A command, of the core or of a feature.
+
+    Attributes:
+        functions: The module with ``main(name, argv)`` and ``parser(name)``; behind a colon what
+            distinguishes them from others of the module, as in ``main_of_sailbandwidth``.
+        does: Its line in ``--help``; empty if it is not shown.
+        measures: Whether it measures this machine, so that the start of devices begins with it.
+        of_others: Whether it is a program of others; a link to wirespeed with its name runs it.
+        configured: Whether its options are those of wirespeed, which files may set.
+        mistaken: Whether people take it for the program that they know, and give it the options of that.
+    """
+
+    functions: str
+    does: str
+    measures: bool = False
+    of_others: bool = False
+    configured: bool = True
+    mistaken: bool = False
+
+
 class Programs(NamedTuple):
     """Programs of others that are commands here.
 
@@ -52,8 +73,7 @@ class Feature:
 
     Attributes:
         name: Its name, that of its folder for those of this package.
-        commands: Name of a command -> ``"module:suffix"`` of its functions, and its line in ``--help``,
-            empty if it is not shown.
+        commands: Its commands by name.
         programs: Commands that are programs of others.
         testcases: Tuples of testcases, in the order in which they run.
         backend: Whether its package has the functions of a backend (`backends.backend_modules`).
@@ -86,7 +106,7 @@ class Feature:
     """
 
     name: str
-    commands: dict[str, tuple[str, str]] = field(default_factory=dict)
+    commands: dict[str, Command] = field(default_factory=dict)
     programs: Programs | None = None
     testcases: tuple[str, ...] = ()
     backend: bool = False
@@ -124,9 +144,12 @@ FEATURES = (
     Feature(
         "pairs",
         commands={
-            "pt2pt": ("command:pt2pt", "measure messages between two ranks over MPI and NCCL"),
-            "overalloc": ("command:overalloc", "measure the cost of sharing a buffer and of over-allocation"),
-            "gpudirect_p2p_overalloc": ("command:overalloc", ""),  # the reproducer's name of overalloc
+            "pt2pt": Command("command:pt2pt", "measure messages between two ranks over MPI and NCCL"),
+            "overalloc": Command(
+                "command:overalloc", "measure the cost of sharing a buffer and of over-allocation"
+            ),
+            # The reproducer's name of overalloc.
+            "gpudirect_p2p_overalloc": Command("command:overalloc", "", of_others=True),
         },
         testcases=("messages:TESTCASES", "sharing:SHARING"),
         of_job="backend:PairsBackend",
@@ -134,7 +157,7 @@ FEATURES = (
     ),
     Feature(
         "blocks",
-        commands={"blocks": ("command", "find the fastest way to move scattered blocks (a KV cache)")},
+        commands={"blocks": Command("command", "find the fastest way to move scattered blocks (a KV cache)")},
         testcases=("testcases:TESTCASES",),
         judging="judging",
         formats=(
@@ -153,14 +176,14 @@ FEATURES = (
     ),
     Feature(
         "p2p",
-        commands={"p2p": ("command", "try whether peer access between GPUs really works")},
+        commands={"p2p": Command("command", "try whether peer access between GPUs really works")},
         page_part="page:part",
         judging="judging",
         attempt="attempts:tried",
     ),
     Feature(
         "history",
-        commands={"history": ("command", "show what changed on this machine, and since when")},
+        commands={"history": Command("command", "show what changed on this machine, and since when")},
         results="results",
         remember="remembered:remember",
         past="remembered:with_past",
@@ -168,27 +191,45 @@ FEATURES = (
     Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}, compared="analysis:behind"),
     Feature(
         "imports",
-        commands={"import": ("command", "convert logs of nvbandwidth, nccl-tests, ... to a saved run")},
+        commands={
+            "import": Command("command", "convert logs of nvbandwidth, nccl-tests, ... to a saved run")
+        },
         is_log=":is_log",
         of_log=":of_content",
     ),
     Feature(
         "transfers",
         commands={
-            "transfer": ("command", "measure transfers that you define, or show what they would use"),
+            "transfer": Command(
+                "command", "measure transfers that you define, or show what they would use", measures=True
+            ),
         },
     ),
     Feature(
         "qualify",
-        commands={"qualify": ("command", "find the slow nodes, NICs, cables and switches of a cluster")},
+        commands={
+            "qualify": Command("command", "find the slow nodes, NICs, cables and switches of a cluster")
+        },
         report="report:report",
         page_part="page:part",
     ),
     Feature(
         "nvbandwidth",
         commands={
-            "nvbandwidth": ("command", "the command line, text and JSON of nvbandwidth"),
-            "sailbandwidth": ("command:sailbandwidth", "the command line, text and JSON of sailbandwidth"),
+            "nvbandwidth": Command(
+                "command",
+                "the command line, text and JSON of nvbandwidth",
+                measures=True,
+                of_others=True,
+                configured=False,
+            ),
+            "sailbandwidth": Command(
+                "command:sailbandwidth",
+                "the command line, text and JSON of sailbandwidth",
+                measures=True,
+                of_others=True,
+                configured=False,
+            ),
         },
         formats=(
             Named("nvbandwidth", "text", short=True),
