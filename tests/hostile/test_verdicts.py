@@ -50,6 +50,20 @@ def scaled(document: Document, factor: float) -> Document:
     return replace(document, testcases=tuple(results))
 
 
+@pytest.mark.parametrize(
+    "machine", ["hgx-h200-2", "dgx-a100-8", "l40s-8", "gh200-1", "rtx4090-2+pcie-width=8@gpu0"]
+)
+def test_a_slower_machine_never_gets_a_milder_verdict(machine: str) -> None:
+    """Of the same values, all slower: of the run, and of each testcase."""
+    document = wirespeed.run(tier="quick", machine=f"simulated:{machine}", samples=3, copies=1)
+    mild = {Verdict.IMPLAUSIBLE: 0, Verdict.FAIL: 0, Verdict.WARN: 1, Verdict.PASS: 2}
+    before = judge(document)
+    for percent in range(95, 10, -10):
+        now = judge(scaled(document, percent / 100))
+        assert mild.get(now.verdict, 3) <= mild.get(before.verdict, 3), percent
+        before = now
+
+
 @pytest.mark.parametrize("removed", ["document", "machine"])
 def test_one_mark_is_enough_for_a_simulated_run(
     removed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

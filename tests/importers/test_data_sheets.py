@@ -196,12 +196,14 @@ def test_low_copies_in_both_directions_may_be_due_to_the_host(tmp_path: Path) ->
     both = text + "".join(text.partition("Running ")[1:]).replace(
         "host_to_device_", "host_to_device_bidirectional_"
     )
-    low = both.replace("26.00     26.10", "11.20     18.00", 2).replace(
-        "11.20     18.00", "26.00     26.10", 1
-    )
-    check = judge(imported(tmp_path, low))
-    assert check.verdict is Verdict.PASS
-    assert [j.key.column for j in check.judgements if j.verdict is Verdict.UNKNOWN] == ["gpu0"]
+    for first, verdict in (("11.20", Verdict.PASS), ("10.30", Verdict.WARN), ("9.00", Verdict.FAIL)):
+        low = both.replace("26.00     26.10", f"{first}     18.00", 2).replace(
+            f"{first}     18.00", "26.00     26.10", 1
+        )
+        check = judge(imported(tmp_path, low))
+        assert check.verdict is verdict
+        bad = [j.key.column for j in check.judgements if j.verdict is not Verdict.PASS]
+        assert bad == ([] if verdict is Verdict.PASS else ["gpu0"])
 
 
 def test_a_path_between_sockets_is_no_nvlink(tmp_path: Path) -> None:

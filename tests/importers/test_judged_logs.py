@@ -206,6 +206,29 @@ def test_gpus_whose_links_are_unknown_are_not_judged_by_the_nics() -> None:
     assert "10%" not in everything(document)
 
 
+@pytest.mark.parametrize(
+    ("name", "verdict", "text"),
+    [
+        ("slow-h100-30", Verdict.FAIL, "runs at 30% of expected"),
+        ("slow-gb300-50", Verdict.WARN, "GPUs over such links reach"),
+        ("slow-v100-25", Verdict.WARN, "assumed: PCIe 3 x16"),
+        ("slow-babel-8-one-slow", Verdict.WARN, "run 8 of 8 of BabelStream Copy reaches 30% of the fastest"),
+    ],
+)
+def test_a_slow_value_does_not_define_its_own_limit(name: str, verdict: Verdict, text: str) -> None:
+    """Eight H100s at 30 %, C2C at half, PCIe at a quarter of the usual rate, and one of eight runs."""
+    document = wirespeed.load_log(LOGS / f"{name}.txt")
+    judged = Judged(document)
+    assert judged.verdict is verdict
+    assert text in everything(document) + "".join(j.why for j in judged.check.judgements)
+
+
+def test_a_slow_value_makes_no_gate_impossible() -> None:
+    document = wirespeed.load_log(LOGS / "slow-h100-30.txt", "hgx-h100-8")
+    failed = wirespeed.gates(document, "azure").failures
+    assert [result.gate.at_least for result in failed] == ["335 GB/s"]
+
+
 @pytest.mark.parametrize("rate", [6.6, 3.2])
 def test_the_value_of_one_gpu_does_not_define_its_limit(rate: float, tmp_path: Path) -> None:
     document = imported(tmp_path, to_gpus([rate], "Tesla T4"))
@@ -249,7 +272,7 @@ def test_pairs_that_differ_are_named(capsys: pytest.CaptureFixture[str]) -> None
     assert main(["check", str(LOGS / "p2p-above-link-rate.txt")]) == 1
     said = " ".join(capsys.readouterr().out.split())
     assert "gpu2 → gpu1 reaches 14.3 GB/s, gpu0 → gpu1 128.1 (89% less)" in said
-    assert not [*unlike(wirespeed.load_log(LOGS.parent / "published/nvbandwidth-a6000-issue50.txt"))]
+    assert not [*unlike(wirespeed.load_log(LOGS.parent / "published/asked/nvbandwidth-a6000-issue50.txt"))]
 
 
 #: Public logs: verdict, and what sentence or advice says (issues 1435, 1161 and 814 of nccl, 82 and 294

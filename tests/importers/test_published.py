@@ -32,7 +32,7 @@ LOGS = sorted(FOLDER.glob("*.txt"))
 ASKED = {
     "nvbandwidth-a100-issue42": ("", ""),
     "nvbandwidth-a6000-issue50": ("", ""),  # "these look good"
-    "nvbandwidth-h100-issue24": ("host_to_device_memcpy_sm", "slower than the other direction"),
+    "nvbandwidth-h100-issue24": ("host_to_device_memcpy_sm", "slower than what"),
     "nvbandwidth-h20-3e-issue48": ("", ""),
     "nvbandwidth-rtx4090-issue15": ("", ""),
     "p2p-h100-nccl-issue1264": ("", ""),  # 783 of 900 GB/s is what NVLink 4 reaches
@@ -72,6 +72,20 @@ def slower(document: Document, factors: float | dict[str, float]) -> Document:
         )  # fmt: skip
         results.append(replace(result, tables=tables))
     return replace(document, testcases=tuple(results))
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(43.7, Verdict.PASS), (43.4, Verdict.WARN)])
+def test_directions_of_pcie_that_differ_by_a_fifth(rate: float, verdict: Verdict, tmp_path: Path) -> None:
+    """21.85 and 21.7 GB/s next to 27.2; each is within what such links reach."""
+    text = "nvbandwidth Version: v0.10.0\nDevice 0: NVIDIA L40S\n\n"
+    for name, value in (("host_to_device", rate / 2), ("device_to_host", 27.2)):
+        text += f"Running {name}_memcpy_ce.\nmemcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n"
+        text += f"           0\n 0     {value:.2f}\n\n"
+    (tmp_path / "log.txt").write_text(text)
+    check = wirespeed.judge(wirespeed.load_log(tmp_path / "log.txt"))
+    assert check.verdict is verdict
+    slow = [j for j in check.judgements if "than the other direction" in j.why]
+    assert bool(slow) is verdict.is_bad
 
 
 #: How good a verdict is; what is not judged must not become so because it is slower.

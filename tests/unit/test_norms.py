@@ -26,7 +26,7 @@ WORDS = {
     "to_device": "host to GPU", "from_device": "GPU to host", "both_to": "host to GPU, both at once",
     "both_from": "GPU to host, both at once", "both_sum": "both directions, sum", "one_way": "one direction",
 }  # fmt: skip
-HEADING = ",".join(subject._HEADING)
+HEADING = ",".join(subject.HEADING)
 ROW = "H200,SXM,gpu-gpu,ce,read,,2,512MiB,,394.8,GB/s,seen,https://example.org/page,2026,nvbandwidth 0.8,,"
 
 
@@ -97,7 +97,7 @@ def test_rows_are_of_many_sources_and_models() -> None:
         ("H200,", "H999,", "no data sheet has the GPU 'H999'"),
         ("gpu-gpu", "gpu-cpu", "unknown path 'gpu-cpu'; paths are host-gpu"),
         ("GB/s", "GB", "unknown unit 'GB'; units are MB/s"),
-        ("seen", "good", "unknown kind 'good'; kinds are seen, guide, least"),
+        ("seen", "good", "unknown kind 'good'; kinds are seen, guide, least, other"),
         ("https://example.org/page", "", "a rate needs the address of its source"),
         ("394.8", "fast", "'fast' is not a rate"),
         ("394.8", "-1", "-1 GB/s is not a possible rate"),
@@ -117,6 +117,18 @@ def test_two_rates_of_one_thing_in_one_source_contradict() -> None:
         read("x", f"{HEADING}\n{ROW}\n{ROW.replace('394.8', '120')}\n")
     with pytest.raises(UsageError, match="x: the first line must be model,form"):
         read("x", f"{ROW}\n")
+
+
+def test_what_is_of_another_way_is_no_observation() -> None:
+    one, other = read("x", f"{HEADING}\n{ROW}\n{ROW.replace('394.8', '120').replace('seen', 'other')}\n")
+    (made,) = subject.norms_of([one, other]).values()
+    assert made.observations == (one,)
+
+
+def test_a_copy_that_counts_bytes_once_moves_them_twice() -> None:
+    text = ROW.replace("gpu-gpu,ce,read,", "gpu-memory,ce,copy,copy counted once")
+    (row,) = read("x", f"{HEADING}\n{text}\n")
+    assert row.rate == pytest.approx(2 * 394.8e9)
 
 
 def norm(*rates: float, path: subject.Path = subject.Path.GPU_GPU) -> Norm:

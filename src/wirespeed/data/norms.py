@@ -116,7 +116,9 @@ class PublishedRate:
 
     @property
     def publisher(self) -> str:
-        """The repository or site, whose pages are not independent of each other."""
+        """The repository or site, whose pages are not independent of each other; own pages are one source."""
+        if self.source.startswith("docs/"):
+            return "wirespeed"
         site = urlsplit(self.source)
         return site.netloc + "/".join(site.path.split("/")[: 5 if "/issues/" in site.path else 3])
 
@@ -150,7 +152,8 @@ class Norm:
         return len({one.publisher for one in self.observations})
 
 
-_HEADING = (
+#: The fields of a row.
+HEADING = (
     "model", "form", "path", "method", "direction", "operation", "count", "size", "algorithm", "value",
     "unit", "kind", "source", "date", "tool", "platform", "note",
 )  # fmt: skip
@@ -175,14 +178,14 @@ def read(name: str, text: str) -> list[PublishedRate]:
             another row of the same source; it names file and row.
     """
     rows = csv.DictReader(io.StringIO(text))
-    if tuple(rows.fieldnames or ()) != _HEADING:
-        raise UsageError(f"{name}: the first line must be {','.join(_HEADING)}")
+    if tuple(rows.fieldnames or ()) != HEADING:
+        raise UsageError(f"{name}: the first line must be {','.join(HEADING)}")
     observations: dict[PublishedRate, int] = {}
     known: dict[tuple[object, ...], float] = {}
     for row in rows:
         where = f"{name}: line {rows.line_num}"
         if None in row or None in row.values():
-            raise UsageError(f"{where}: {len(_HEADING)} fields are needed")
+            raise UsageError(f"{where}: {len(HEADING)} fields are needed")
         one = _observation(row, where)
         key = (
             one.subject,

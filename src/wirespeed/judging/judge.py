@@ -275,9 +275,9 @@ def _warn_of_bridges(judged: list[Judgement], cells: Sequence[Placed]) -> None:
     """
     if any(judgement.verdict.is_judged for judgement in judged):
         return
-    for i, (judgement, (key, cell, _, result)) in enumerate(zip(judged, cells, strict=True)):
+    for i, (judgement, (_, cell, _, result)) in enumerate(zip(judged, cells, strict=True)):
         is_low = judgement.verdict is Verdict.UNKNOWN and cell.shared and cell.expected and cell.value
-        if is_low and result.collective is None and "_bidirectional_" not in key.testcase:
+        if is_low and result.collective is None:
             why = f"low for its links: {judgement.why}"
             judged[i] = replace(judgement, verdict=Verdict.WARN, why=why)
 

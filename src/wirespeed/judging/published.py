@@ -66,6 +66,17 @@ _LIKE = {
 _ONE_WAY = ("read", "write", "one_way")
 
 
+def subject_of(testcase: str) -> tuple[Path, str, str, str] | None:
+    """Path, method, direction and operation of published rates of a testcase; None if it has none."""
+    if testcase not in _LIKE:
+        return None
+    path, method, direction = _LIKE[testcase]
+    operation = testcase.rpartition("_")[2] if path is Path.GPU_MEMORY else ""
+    if path is Path.GPU_GPU:
+        direction = "read" if "_read_" in testcase else "write"
+    return path, method, operation or direction, operation
+
+
 class _Like(NamedTuple):
     """What published rates are compared by: shares of the line rate of one kind of link."""
 
