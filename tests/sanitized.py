@@ -1,5 +1,5 @@
-"""A plugin of pytest for `make sanitize`: tests use the library of C functions that the variable names, which
-was compiled with a sanitizer.
+"""A plugin of pytest for `make sanitize`: tests use the library that a variable names, compiled with a
+sanitizer. Processes that tests start do without it.
 """
 
 from __future__ import annotations
