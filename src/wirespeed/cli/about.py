@@ -1,8 +1,7 @@
 """Commands about wirespeed itself: ``help``, ``man``, ``config``, ``completion`` and ``install-names``.
-
 ``help`` shows the documentation in the terminal, ``man`` the manual page, generated from the help of all
-commands, and ``config`` the defaults of options with their origins. ``completion`` prints what a shell needs
-to complete words. ``install-names`` creates executables with the names of the programs that wirespeed
+commands, and ``config`` the defaults of options with their origins. ``completion`` prints what a shell
+needs to complete words. ``install-names`` creates executables with the names of the programs that wirespeed
 replaces.
 """
 

@@ -1,5 +1,4 @@
 """Code that commands share: common options, files, printing a report, ``--dry-run``, and the end of a run.
-
 In a job of several processes, rank 0 prints, and all processes end together.
 """
 

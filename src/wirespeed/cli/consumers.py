@@ -1,6 +1,5 @@
-"""``--for CONSUMER``: exit codes and one line for the programs that run a check and act on its answer.
-
-With this option, standard output has only the line; everything else goes to standard error.
+"""``--for CONSUMER``: exit codes and one line for the programs that run a check and act on its answer. With
+this option, standard output has only the line; everything else goes to standard error.
 """
 
 from __future__ import annotations

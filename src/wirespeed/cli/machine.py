@@ -1,6 +1,5 @@
-"""``wirespeed machine`` and ``list``: the machine, and which testcases can run on it.
-
-``list`` is plain text, so that rich need not be imported.
+"""``wirespeed machine`` and ``list``: the machine, and which testcases can run on it. ``list`` is plain
+text, so that rich need not be imported.
 """
 
 from __future__ import annotations

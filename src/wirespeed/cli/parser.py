@@ -1,6 +1,5 @@
-"""The parser of a command: errors in one line, completion, defaults from the configuration.
-
-It suggests what users mean who write the options of other programs, or the right word at a wrong place.
+"""The parser of a command: errors in one line, completion, defaults from the configuration. It suggests
+what users mean who write the options of other programs, or the right word at a wrong place.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The table of features: what each adds to the core, as names that are imported when they are used. The core
-imports no feature, except in functions of `answers`, `api` and the package itself; a feature may import all
+imports no feature, except in the names of the package itself; a feature may import all
 of the core. Other packages add theirs as entry points of the group ``wirespeed.features``.
 """
 
