@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 #: colon: what distinguishes these functions from others of the module, as in ``main_of_show``.
 _OF_CORE = {
     "run": ("run", "measure, print the results and save them"),
-    "transfer": ("run:transfer", "measure transfers that you define, or show what they would use"),
     "check": ("check", "judge whether this machine or a saved run is as fast as expected"),
     "p2p": ("doctor:p2p", "try whether peer access between GPUs really works"),
     "doctor": ("doctor", "name what may explain slow paths, with evidence and remedy"),

@@ -116,7 +116,12 @@ FEATURES = (
     Feature("history"),
     Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}),
     Feature("imports"),
-    Feature("transfers"),
+    Feature(
+        "transfers",
+        commands={
+            "transfer": ("command", "measure transfers that you define, or show what they would use"),
+        },
+    ),
     Feature(
         "qualify",
         commands={"qualify": ("command", "find the slow nodes, NICs, cables and switches of a cluster")},

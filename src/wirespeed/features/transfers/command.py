@@ -1,0 +1,90 @@
+"""``wirespeed transfer``: measure transfers that start together, or show what would be measured."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from ...cli import common
+from ...cli.parser import Parser
+from ...driver.jobs import join
+from ...errors import EXIT_CODES, ExitCode, UsageError
+from ...options import GPU, HOW, JOB, STOP, WHAT
+from . import toml_file
+from .toml_file import Program
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    arguments = parser(name)
+    options = arguments.parse_args(argv)
+    if options.dry_run:
+        arguments.refuse_unused(options, "with --dry-run", "output", "force", "verbose", "all_cells")
+    program = _program(options)
+    if options.dry_run:
+        return _dry_run(options, program)
+    common.check_format(options.format)
+    world = join(options.processes, [name, *argv], options.timeout)
+    settings = common.with_programs(common.run_options(options), [program])
+    with common.texts_aside(options.output):
+        return common.lead(
+            world,
+            lambda: common.measured(options, **settings, machine=options.machine, world=world),
+            lambda judged: common.print_report(judged, options),
+        )
+
+
+def parser(name: str) -> Parser:
+    arguments = Parser(
+        name,
+        "Measure transfers that start together. The device on the left executes:\n"
+        "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1.\n"
+        "`wirespeed help transfers` describes the language.",
+        EXIT_CODES,
+    )
+    subject = arguments.add_argument_group(WHAT)
+    subject.add("line TRANSFERS*", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
+    subject.add("-f --file FILE.toml", "measurements of a file (wirespeed help transfers)")
+    subject.add("--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
+    subject.add_machine()
+    subject.add_options(WHAT)
+    for group in (STOP, HOW, GPU):
+        arguments.add_argument_group(group).add_options(group)
+    arguments.add_argument_group(JOB).add_job()
+    out = arguments.add_argument_group("output")
+    out.add_output()
+    out.add_report()
+    return arguments
+
+
+def _program(options: argparse.Namespace) -> Program:
+    """The transfers of the line, or of the file."""
+    if bool(options.line) == bool(options.file):
+        raise UsageError("give transfers, such as 'gpu0 -> gpu1', or a file with them: -f FILE.toml")
+    if options.file:
+        return toml_file.load(options.file)
+    return toml_file.of_line(" ".join(options.line))
+
+
+def _dry_run(options: argparse.Namespace, program: Program) -> int:
+    """Print what would be measured on this machine, or on a simulated one."""
+    from ...api import as_changed, part_of
+    from ...backends import connect, describe
+    from ...backends.mixed import assigned
+    from .dry_run import dry_run
+    from .dry_run_screen import DRY_RUN_FORMATS, render_dry_run
+
+    if options.format not in DRY_RUN_FORMATS:
+        raise UsageError(f"--dry-run has the formats {', '.join(DRY_RUN_FORMATS)}, not {options.format!r}")
+    arguments = common.with_programs(common.run_options(options), [program])
+    chosen = arguments["options"]
+    machine = part_of(describe(options.machine), chosen)
+    cases = as_changed(program.testcases, chosen)
+    backends = connect(machine)
+    try:
+        planned = dry_run(cases, machine, chosen, lambda measurement: assigned(backends, measurement)[1])
+    finally:
+        for backend in backends:
+            backend.close()
+    sys.stdout.write(render_dry_run(planned, machine, options.format))
+    return ExitCode.PASS
