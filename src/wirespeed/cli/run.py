@@ -33,7 +33,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(name)
     options = arguments.parse_args(argv)
-    is_summary = options.format is None and not (options.testcase or options.prefix or options.file)
+    is_summary = options.format is None and not (options.testcase or options.prefix)
     options.format = options.format or "table"
     refuse = partial(arguments.refuse_unused, options)
     if options.dry_run:
@@ -116,7 +116,7 @@ def main_of_blocks(name: str, argv: Sequence[str]) -> int:
     cases = of_directions(machine, options.direction or (), computing=bool(options.while_computing))
     prefixes = storage.also_asked(machine, options.storage is not None)
     settings = common.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
-    given = common.with_programs(settings, []) | {"testcases": cases, "machine": machine}
+    given = common.timed(settings) | {"testcases": cases, "machine": machine}
 
     def show(judged: Judged) -> None:
         if not options.quiet:
