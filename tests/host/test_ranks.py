@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 import pytest
 
 import wirespeed
+from tests.paced import paced
 from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
 from wirespeed.backends.base import Backend
@@ -398,9 +399,7 @@ class NoMemory(Backend):
 
 
 def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
-    from wirespeed.features.transfers.toml_file import of_line
-
-    cases = of_line("rank0 -> rank1 1MiB rate=1GB/s; load rank1 -> rank0 64KiB").testcases
+    case = paced("rank0 -> rank1 1MiB rate=1GB/s; load rank1 -> rank0 64KiB")
     seen: list[tuple[Sample, dict[int, int]]] = []
 
     class Noted(DistributedPrepared):
@@ -412,7 +411,7 @@ def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("wirespeed.backends.distributed.backend.DistributedPrepared", Noted)
-        documents = run(worlds(2), list(cases), samples=5, copies=4)
+        documents = run(worlds(2), [case], samples=5, copies=4)
     assert {document.testcases[0].status for document in documents} == {Status.PASSED}
     (table,) = documents[0].testcases[0].tables
     assert len(table.cells) == 1 and table.cells[0].value
@@ -424,8 +423,6 @@ def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
 
 
 def test_messages_have_no_rate_and_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirespeed.features.transfers.toml_file import of_line
-
     monkeypatch.setattr(
         "wirespeed.backends.distributed.transport_selection.TransportSelector.of", lambda *_: "mpi"
     )
@@ -434,7 +431,7 @@ def test_messages_have_no_rate_and_no_start(monkeypatch: pytest.MonkeyPatch) -> 
         "rank0 -> rank1 start=1ms",
         "rank0 -> rank1; load rank1 -> rank0",
     ):
-        documents = run(worlds(2), list(of_line(line).testcases))
+        documents = run(worlds(2), [paced(line)])
         for document in documents:
             assert document.testcases[0].status is Status.WAIVED
             assert "messages by mpi have no rate" in document.testcases[0].reason

@@ -1,4 +1,4 @@
-"""Mutated transfers: lines and files. None may end in anything but a UsageError.
+"""Mutated lines of transfers. None may end in anything but a UsageError.
 
 python -m tests.hostile.mutations [--inputs N] [--seed N]
 """
@@ -8,54 +8,28 @@ from __future__ import annotations
 import argparse
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import wirespeed
 from wirespeed.backends import describe
 from wirespeed.errors import UsageError
-from wirespeed.features.transfers import toml_file
-from wirespeed.features.transfers.toml_file import Program
+from wirespeed.features.transfers.program import of_line
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.judge import judge
 from wirespeed.results.store import decode, encode
 
 LINES = (
+    "gpu0 -> gpu1",
+    "numa0 -> gpu0 4MiB # comment",
     "gpu0 -> gpu1; gpu1 -> gpu0 1MiB sm blocks=8 threads=64",
     "near(gpu*) -> gpu* ce 256MiB copies=3",
     "latency gpu0 <- gpu1; load gpu[0-3,6] to gpu1 sm",
-    "up: pageable(numa0) -> gpu0 by gpu1 and gpus from other(gpus)",
-    "load numa0 -> void cpus=[1-3] rate=25%; latency numa1 <- numa1",
-    "load all_reduce 1GiB; near gpus to gpus over=nccl",
-    "gpu0 -> gpu1 rate=10GB/s start=50us; load gpu2 -> gpu1 rate=25% start=+1.5ms; numa0 -> gpu3 start=0",
+    "pageable(numa0) -> gpu0 by gpu1 and gpus from other(gpus)",
+    "load numa0 -> void cpus=[1-3]; latency numa1 <- numa1",
+    "load all_reduce 1GiB; near gpus to gpus",
     "gpu0 -> gpu1, gpu2 broadcast sm 64MiB; gpu3 -> other(gpu[0-3]) by gpu3 broadcast",
-    "gpu0 -> gpu0 triad counted=3\nrank0 -> rank1.gpu1 # comment",
+    "gpu0 -> gpu0\nrank0 -> rank1.gpu1 # comment",
 )
-FILE = """[[testcase]]
-name = "pairs"
-engine = "sm"
-[[testcase.table]]
-key = ""
-title = "pairs"
-unit = "B/s"
-rows = { name = "GPU", labels = ["a"] }
-columns = { name = "GPU", labels = ["b"] }
-
-[[measurement]]
-name = "pairs"
-transfers = ["gpu0 -> gpu1", "load gpu1 -> gpu0"]
-values = [{ row = "a", column = "b", reduce = "first", of = [0] }]
-expect = { of_limit = 0.7 }
-
-[[measurement]]
-name = "curve"
-label = "near"
-each = "gpus"
-transfers = "near($) -> $"
-sizes = "64MiB:256MiB:x2"
-reduce = ["each", "first"]
-expect = { least = "40 GB/s" }
-"""
 PARTS = (
     "gpu", "gpu99", "numa0", "rank1", "void", "->", "<-", ";", ",", "(", ")", "[", "]", "*", "$", "=", "-",
     ".", "near(", "other(", "by ", "load ", "latency ", "sm", "0", "-1", "1e9", "99999999999999999999",
@@ -63,11 +37,6 @@ PARTS = (
     "\ud800", "é" * 100, '"',
     "'", "{", "}", "all_reduce", "true", "#", "x" * 500,
 )  # fmt: skip
-Parse = Callable[[str], Program]
-KINDS: dict[str, tuple[Parse, Sequence[str]]] = {
-    "line": (toml_file.of_line, LINES),
-    "file": (toml_file.loads, (FILE,)),
-}
 
 
 def mutated(rng: random.Random, text: str) -> str:
@@ -87,32 +56,30 @@ def mutated(rng: random.Random, text: str) -> str:
     return text
 
 
-def survives(kind: str, text: str, machine: Machine) -> str:
+def survives(text: str, machine: Machine) -> str:
     """Parse, plan and measure a text; return ``valid``, or ``refused`` if it ends in a UsageError."""
     try:
-        cases = KINDS[kind][0](text).testcases
-        for case in cases:
-            case.plan(machine)
+        case = of_line(text).testcase
+        case.plan(machine)
     except UsageError as error:
         assert str(error)
         return "refused"
-    document = wirespeed.run(cases, machine=machine, samples=1, copies=1)
+    document = wirespeed.run([case], machine=machine, samples=1, copies=1)
     judge(decode(encode(document), Path("a.json")))
     return "valid"
 
 
 def run(inputs: int, seed: int) -> Counter[str]:
-    """Try mutated inputs of every kind on simulated machines; return how many were valid or refused."""
+    """Try mutated lines on simulated machines; return how many were valid or refused."""
     rng = random.Random(seed)
     machines = [describe(f"simulated:{name}") for name in ("dgx-a100-8", "hgx-h200-2", "pcie-2-no-p2p")]
     found: Counter[str] = Counter()
     for _ in range(inputs):
-        kind = rng.choice(list(KINDS))
-        text = mutated(rng, rng.choice(KINDS[kind][1]))
+        text = mutated(rng, rng.choice(LINES))
         try:
-            found[survives(kind, text, rng.choice(machines))] += 1
+            found[survives(text, rng.choice(machines))] += 1
         except BaseException:
-            print(f"{kind}: {text!r}")
+            print(repr(text))
             raise
     return found
 

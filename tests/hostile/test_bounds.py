@@ -15,7 +15,6 @@ import wirespeed
 from wirespeed import files
 from wirespeed.cli.main import main
 from wirespeed.errors import DocumentError, UsageError
-from wirespeed.features.transfers import toml_file
 from wirespeed.hardware import topology
 from wirespeed.judging import gates
 from wirespeed.results import baseline, output, overrides, store
@@ -87,7 +86,7 @@ def test_a_file_that_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     for load in (wirespeed.load, topology.load, baseline.load):
         with pytest.raises(UsageError, match="/dev/zero: it is larger than 2 MiB"):
             load("/dev/zero")
-    for written in (overrides.load, gates.load, toml_file.load):
+    for written in (overrides.load, gates.load):
         with pytest.raises(UsageError, match="it is larger than 4 MiB"):
             written("/dev/zero")
 
@@ -103,7 +102,7 @@ def test_files_that_no_parser_should_read(text: bytes | None, tmp_path: Path) ->
         if text is None:
             file.truncate(3 * 2**30)
     for load in (
-        wirespeed.load, topology.load, baseline.load, overrides.load, gates.load, toml_file.load,
+        wirespeed.load, topology.load, baseline.load, overrides.load, gates.load,
     ):  # fmt: skip
         with pytest.raises(UsageError, match=str(path)) as caught:
             load(str(path))

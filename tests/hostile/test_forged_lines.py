@@ -25,7 +25,7 @@ MACHINE = "simulated:hgx-h200-2"
 #: Formats for programs and pages: a line may have several texts.
 _DATA = {
     "json", "blocks-json", "csv", "html", "junit", "nvbandwidth-json", "nccl-tests-json", "markdown",
-    "prometheus", "transfers",
+    "prometheus",
 }  # fmt: skip
 
 
@@ -139,13 +139,12 @@ def test_texts_are_neutralised_before_they_are_decoded() -> None:
 
 
 def test_programs_of_transfers_keep_their_lines(tmp_path: Path) -> None:
-    file = tmp_path / "pairs.toml"
-    file.write_text('[[measurement]]\nname = "pairs"\ntransfers = """\ngpu0 -> gpu1\ngpu1 -> gpu0"""\n')
     saved = tmp_path / "run.json"
-    run = ["run", "-f", str(file), "--machine", MACHINE, "--samples", "1", "-q"]
+    line = "gpu0 -> gpu1\ngpu1 -> gpu0"
+    run = ["transfer", line, "--machine", MACHINE, "--samples", "1"]
     assert main([*run, "-o", str(saved)]) == 0
     document = decode(saved.read_bytes().replace(b'"host": "', b'"host": "a\\nb'), "run")
-    assert document.options["transfers"] == [file.read_text()] and document.machine.host.startswith("a b")
+    assert document.options["transfers"] == [line] and document.machine.host.startswith("a b")
     assert decode(encode(document), "run") == document
 
 

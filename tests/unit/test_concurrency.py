@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import wirespeed
+from tests.paced import paced
 from wirespeed.backends import describe
 from wirespeed.backends.base import Backend, Prepared
 from wirespeed.backends.mixed import MixedBackend, assigned
 from wirespeed.data import efficiencies
 from wirespeed.driver.concurrency import one_after_another
 from wirespeed.errors import BackendError
-from wirespeed.features.transfers.toml_file import of_line
+from wirespeed.features.transfers.program import of_line
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network
 from wirespeed.measurement import Measurement, Place, Reduce, Sample
@@ -28,8 +29,7 @@ NETWORK = Network(TWO)
 
 
 def measurement(line: str) -> Measurement:
-    (case,) = of_line(line).testcases
-    (found,) = case.plan(TWO).measurements
+    (found,) = paced(line).plan(TWO).measurements
     return found
 
 
@@ -104,7 +104,7 @@ def test_the_warning_is_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None
     one = measurement("gpu0 -> gpu1; gpu0 -> gpu1")
     late = sample(one, 1, 2)
     monkeypatch.setattr(SimulatedMeasurement, "sample", lambda self, copies: late)
-    (case,) = of_line("gpu0 -> gpu1; gpu0 -> gpu1").testcases
+    case = of_line("gpu0 -> gpu1; gpu0 -> gpu1").testcase
     document = wirespeed.run([case], machine=TWO)
     assert "one after another" in document.testcases[0].warnings[0]
 

@@ -72,7 +72,7 @@ def test_the_commands_of_the_procedure_for_slow_machines_run(
         assert "SIMULATED" in capsys.readouterr().out
 
 
-def test_the_commands_and_the_file_of_the_page_of_transfers_work(
+def test_the_commands_of_the_page_of_transfers_work(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from wirespeed.cli.main import main
@@ -80,7 +80,6 @@ def test_the_commands_and_the_file_of_the_page_of_transfers_work(
     page = (ROOT / "docs/transfers.md").read_text()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
-    Path("loader.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
     for block in re.findall(r"```console\n(.*?)```(?:\n\n```\n(.*?)```)?", page, re.DOTALL):
         for command in re.findall(r"\$ wirespeed (.*)", block[0]):
             assert main(shlex.split(command)) == 0, command

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
+import re
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from wirespeed.backends import describe
 from wirespeed.errors import UsageError
-from wirespeed.features.transfers.parser import parse
-from wirespeed.features.transfers.resolve import Defaults, resolve
-from wirespeed.features.transfers.syntax import line_of
-from wirespeed.features.transfers.toml_file import of_line
+from wirespeed.features.transfers.parser import _GONE, parse
+from wirespeed.features.transfers.program import of_line, of_transfers
+from wirespeed.features.transfers.resolve import resolve
 from wirespeed.hardware.topology import Machine
 from wirespeed.model import Access, Collective, Engine, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.testcases.table import find
 
 from ..hostile import mutations
 
@@ -24,8 +21,8 @@ EIGHT = describe("simulated:dgx-a100-8")
 CPUS = describe("simulated:cpu-2-sockets")
 
 
-def transfers(text: str, machine: Machine = EIGHT, defaults: Defaults | None = None) -> list[Transfer]:
-    found = [one.work for one in resolve(parse(text), machine, defaults or Defaults())]
+def transfers(text: str, machine: Machine = EIGHT, size: int | None = None) -> list[Transfer]:
+    found = [one.work for one in resolve(parse(text), machine, size)]
     return [work for work in found if isinstance(work, Transfer)]
 
 
@@ -58,38 +55,15 @@ def test_memory_is_allocated_as_its_executor_needs_it() -> None:
 
 
 def test_words_choose_engine_operation_shape_and_size() -> None:
-    (one,) = transfers("load numa0 -> void cpus=[1-3] rate=25% 64MiB", CPUS)
-    assert (one.role, one.operation, one.executor.cpus, one.pace) == (
-        Role.LOAD,
-        Operation.READ,
-        (1, 2, 3),
-        0.25,
-    )
-    (two,) = transfers("gpu0 -> gpu0 triad counted=3 1MiB")
-    assert (two.operation, two.engine, two.counted, two.bytes) == (Operation.TRIAD, Engine.SM, 3, 2**20)
+    (one,) = transfers("load numa0 -> void cpus=[1-3] 64MiB", CPUS)
+    assert (one.role, one.operation, one.executor.cpus) == (Role.LOAD, Operation.READ, (1, 2, 3))
     (three,) = transfers("gpu0 -> gpu1 sm_bulk blocks=8 threads=2")
     assert (three.engine, three.executor.blocks, three.executor.threads) == (Engine.SM_BULK, 8, 2)
     (four,) = transfers("latency gpu0 <- gpu1")
     assert (four.operation, four.engine, four.source, four.executor.device) == (
         Operation.CHASE, Engine.SM, four.destination, "gpu0",
     )  # fmt: skip
-    (five,) = transfers("gpu0 -> gpu1 signal")
-    assert (five.operation, five.engine, five.bytes) == (Operation.SIGNAL, Engine.SM, 4096)
     assert transfers("void -> gpu0")[0].operation is Operation.WRITE
-
-
-def test_a_rate_is_in_bytes_or_a_part_of_the_limit() -> None:
-    one, part, load = transfers(
-        "gpu0 -> gpu1 rate=10GB/s; gpu0 -> gpu1 rate=25%; load numa0 -> void rate=25%"
-    )
-    assert (one.rate, one.is_paced, one.pace) == (10e9, True, 1.0)
-    assert part.rate == 75e9  # of 300 GB/s
-    assert (load.pace, load.is_paced) == (0.25, False)  # of its full speed, which no limit tells
-    (triad,) = transfers("gpu0 -> gpu0 triad counted=3 rate=50%")
-    assert triad.rate == 0.5 * 1555e9
-    unknown = replace(CPUS, links=tuple(replace(link, capacity=None) for link in CPUS.links))
-    with pytest.raises(UsageError, match=r"the limit of numa0->numa1 is unknown .*write e.g. rate=10GB/s"):
-        transfers("numa0 -> numa1 rate=25%", unknown)
 
 
 def test_a_broadcast_is_one_transfer_to_several_memories() -> None:
@@ -101,36 +75,10 @@ def test_a_broadcast_is_one_transfer_to_several_memories() -> None:
     ]  # fmt: skip
     (loader,) = transfers("numa0 -> gpu0, gpu1 broadcast")
     assert (loader.executor.device, loader.source.kind) == ("gpu0", MemoryKind.PINNED)
-    for text in (
-        "gpu0 -> gpu1, gpu2 broadcast 512MiB blocks=4",
-        "numa0 -> gpu0, gpu1 by gpu1 broadcast 512MiB",
-    ):
-        assert line_of(transfers(text), EIGHT) == text
-    assert transfers(line_of([loader], EIGHT)) == [loader]
 
 
-def test_a_start_offset_counts_from_the_common_start() -> None:
-    starts = [
-        t.start for t in transfers("gpu0 -> gpu1 start=50us; gpu0 -> gpu1 start=+1.5ms; gpu0 -> gpu1 start=0")
-    ]
-    assert starts == pytest.approx([50e-6, 1.5e-3, 0.0])
-
-
-@given(
-    rate=st.none() | st.floats(0.5e9, 1e13), start=st.floats(1e-9, 10.0) | st.just(0.0),
-    pulls=st.booleans(), engine=st.sampled_from(("", " sm", " sm_bulk")), load=st.booleans(),
-)  # fmt: skip
-def test_what_is_printed_is_parsed_into_the_same_transfers(
-    rate: float | None, start: float, pulls: bool, engine: str, load: bool
-) -> None:
-    copies = f"gpu0 {'<-' if pulls else '->'} gpu1{engine}; gpu0 -> gpu1, gpu2 broadcast"
-    line = f"{copies}; {'load ' * load}numa0 -> gpu3; numa1 -> numa1"
-    found = [replace(one, rate=rate or math.inf, start=start) for one in transfers(line)]
-    assert transfers(line_of(found, EIGHT)) == found
-
-
-def test_given_sizes_stay_and_others_follow_the_axis() -> None:
-    sizes = [t.bytes for t in transfers("gpu0 -> gpu1; gpu1 -> gpu0 1MiB", EIGHT, Defaults(size=2**22))]
+def test_given_sizes_stay_and_others_follow_the_option() -> None:
+    sizes = [t.bytes for t in transfers("gpu0 -> gpu1; gpu1 -> gpu0 1MiB", EIGHT, 2**22)]
     assert sizes == [2**22, 2**20]
 
 
@@ -161,30 +109,12 @@ WRONG = [
     ("gpu0 -> gpu1 ce sm", 17, "the engine is given twice"),
     ("gpu0 -> gpu1 cpu", 14, "gpu0 executes with ce, sm, sm_bulk or sm_split, not with cpu"),
     ("gpu0 -> gpu1 blocks=8", 14, "only a kernel has blocks"),
-    ("gpu0 -> gpu1 rate=10GB", 19, "'10GB' is not a rate; write e.g. 10GB/s or 25%"),
-    ("gpu0 -> gpu1 rate=x", 19, "expected a rate, such as 10GB/s or 25%, not 'x'"),
-    ("gpu0 -> gpu1 rate=0GB/s", 19, "is not a rate"),
-    ("gpu0 -> gpu1 rate=150%", 19, "out of range"),
-    ("gpu0 -> gpu1 rate=1GB/s rate=5%", 25, "the rate is given twice"),
-    (
-        "gpu0 -> gpu1 rate=100MB/s",
-        14,
-        "takes 5.37 s at this rate, more than 2 s; choose a smaller size, such as 1 MiB",
-    ),
-    ("latency gpu0 <- gpu1 rate=1GB/s", 22, "a latency has no rate"),
-    ("gpu0 -> gpu1 start=5", 20, "the time '5' has no unit; write e.g. 5us"),
-    ("gpu0 -> gpu1 start=5parsec", 20, "'5parsec' is not a duration"),
-    ("gpu0 -> gpu1 start=-5us", 20, "expected a time, such as 50us, not '-'"),
-    ("gpu0 -> gpu1 start=11s", 20, "at most 10 s after the others"),
     ("gpu1, gpu2 <- gpu0 broadcast", 20, "write gpu0 -> gpu1, gpu2 broadcast, or by gpu1"),
     ("gpu0 -> gpu1 broadcast", 14, "2 to 8 different destinations, not 1"),
     ("gpu0 -> gpu1, gpu1 broadcast", 20, "2 to 8 different destinations, not 1"),
     ("gpu0 -> gpu*, numa0 broadcast", 21, "2 to 8 different destinations, not 9"),
     ("gpu0 -> gpu1, gpu2 ce broadcast", 23, "only a copy by a kernel (sm)"),
     ("gpu0 -> gpu1, void broadcast", 20, "from one memory to others of the same process"),
-    ("all_reduce; load gpu0 -> gpu1 start=1ms", 1, "has no start offset next to a collective"),
-    ("all_reduce 1GiB start=1ms", 17, "only a size is"),
-    ("gpu0 -> gpu1 over=nvl", 19, "there is no transport 'nvl'"),
     ("gpu0 -> gpu1 0B", 14, "out of range"),
     ("gpu[3-1] -> gpu0", 5, "is empty or too large"),
     ("gpu[1,1] -> gpu0", 1, "a number is given twice"),
@@ -194,34 +124,68 @@ WRONG = [
     ("numa0 -> gpu0 by numa0", 1, "CPUs cannot access the memory of a GPU"),
     ("latency gpu0 -> gpu1", 14, "write latency gpu0 <- gpu1"),
     ("void -> void", 1, "void is only one side"),
-    ("gpu0 -> numa0 signal", 15, "a signal is between two GPUs"),
-    ("numa0 -> numa1 signal", 16, "a signal is between two GPUs"),
-    ("gpu1 -> gpu1 signal", 14, "a signal is between two GPUs"),
-    ("gpu0 -> gpu1 signal rate=1GB/s", 21, "a latency has no rate"),
     ("numa0 -> numa0 cpus=999", 16, "CPU 999 does not exist"),
     ("rank0 -> rank1", 1, "this machine has no ranks"),
-    ("$ -> gpu0", 1, '$ stands for the device of an axis; add each = "gpus"'),
     ("all_reduce", 1, "`wirespeed run -t all_reduce` measures it alone"),
     ("all_reduce; gpu0 -> gpu1", 1, "cannot be measured at once"),
     ("load gpu0 -> gpu1", 1, "nothing is measured"),
     ("gpu0 -> other(gpu0)", 1, "no transfer is left"),
     ("", 1, "there is no transfer"),
+    ("gpu0 -> gpu1 rate=10GB/s", 14, "rate was removed: a transfer runs at full speed"),
+    ("gpu0 -> gpu1 start=5us", 14, "start was removed: transfers start together"),
+    ("gpu0 -> gpu0 counted=3", 14, "counted was removed: each byte counts once"),
+    ("rank0 -> rank1 over=nccl", 16, "over was removed: give --share to the command instead"),
+    ("gpu0 -> gpu1 signal", 14, "`wirespeed run -t device_to_device_signal_latency` measures it"),
+    ("gpu0 -> gpu0 triad", 14, "`wirespeed run -t device_stream_triad host_stream_triad` measures STREAM"),
+    ("up: gpu0 -> gpu1", 1, "labels were removed"),
+    ("$ -> gpu0", 1, "axes were removed"),
 ]
 
 
 @pytest.mark.parametrize(("text", "column", "message"), WRONG)
 def test_errors_show_the_place_and_what_is_possible(text: str, column: int, message: str) -> None:
     with pytest.raises(UsageError) as caught:
-        for case in of_line(text).testcases:
-            case.plan(EIGHT)
+        of_line(text).testcase.plan(EIGHT)
     first, *shown = str(caught.value).split("\n")
     assert first.startswith(f"line 1, column {column}: ") and message in first
     assert not text or (shown[0] == f"  {text}" and shown[1].index("^") == column + 1)
 
 
+def test_text_that_no_file_can_hold_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^line 1, column 16: unexpected character"):
+        of_line("gpu0 -> gpu1 # \ud800")
+
+
 def test_the_line_of_an_error_is_counted() -> None:
     with pytest.raises(UsageError, match=r"^line 3, column 6: "):
         of_line("gpu0 -> gpu1 # first\n\ngpu1 <<- gpu0")
+
+
+def test_the_words_that_errors_name_are_testcases() -> None:
+    names = {name for text in _GONE.values() for name in re.findall(r"(?:device|host)_\w+", text)}
+    assert len(names) == 3 and all(find(name) for name in names)
+
+
+def test_transfers_become_a_program() -> None:
+    found = transfers("gpu0 -> gpu1; latency gpu0 <- gpu1; load gpu2 -> gpu1; gpu0 -> gpu1")
+    plan = of_transfers(found).testcase.plan(EIGHT)
+    labels = [label for table in plan.tables for label in table.rows.labels]
+    assert labels == ["gpu0->gpu1", "gpu0->gpu1 #2", "sum", "gpu0 from gpu1"]
+    assert plan.measurements[0].works == tuple(found)
+
+
+@pytest.mark.parametrize(("line", "says"), [("gpu0 -> gpu7", "has no gpu7; it has gpu0, gpu1, numa0"),
+                                            ("load gpu0 -> gpu1", "nothing is measured")])  # fmt: skip
+def test_transfers_that_a_machine_cannot_measure_are_refused(line: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        of_transfers(transfers(line)).testcase.plan(describe("simulated:hgx-h200-2"))
+
+
+def test_settings_of_the_run_agree() -> None:
+    program = of_line("gpu0 -> gpu1 copies=2 samples=3; gpu1 -> gpu0 copies=2")
+    assert program.settings({}) == {"copies": 2, "samples": 3}
+    with pytest.raises(UsageError, match=r"column 14.*already has copies 5"):
+        program.settings({"copies": 5})
 
 
 def test_mutated_transfers_never_end_in_a_traceback() -> None:

@@ -16,16 +16,6 @@ RUN = str(TESTS / "recorded" / "two-h200.json")
 MACHINE = "simulated:hgx-h200-2"
 OVERRIDE = '[[override]]\nlink = "gpu0->gpu1"\nreason = "known"\n'
 GATES = 'read = 2026-01-01\n[[gate]]\nmeasures = "x"\nat_least = "1 GB/s"\nsource = "https://example.com"\n'
-TRANSFERS = '[[measurement]]\nname = "a"\ntransfers = "gpu0 -> gpu1"\n'
-LAYOUT = """[[testcase]]
-name = "a"
-[[testcase.table]]
-key = ""
-title = "pairs"
-unit = "B/s"
-rows = { name = "GPU", labels = ["a"] }
-columns = { name = "GPU", lables = ["b"] }
-"""
 
 
 def written(path: Path, content: object) -> str:
@@ -44,13 +34,6 @@ def written(path: Path, content: object) -> str:
          "unknown name 'reson' in override[0] (did you mean 'reason'?)"),
         (GATES.replace("at_least", "at-least"), ["check", "--from", RUN, "--gates"],
          "unknown name 'at-least' in gate[0] (did you mean 'at_least'?)"),
-        (TRANSFERS.replace("transfers", "transfer"), ["run", "--machine", MACHINE, "-f"],
-         "line 1 is not valid: unknown name 'transfer' in measurement[0] (did you mean 'transfers'?)"),
-        (TRANSFERS + "expect = { leats = '1 GB/s' }\n", ["run", "--machine", MACHINE, "-f"],
-         "unknown name 'leats' in measurement[0].expect (did you mean 'least'?)"),
-        (TRANSFERS + LAYOUT, ["run", "--machine", MACHINE, "-f"],
-         ", line 4 is not valid: unknown name 'lables' in testcase[0].table[0].columns (did "
-         "you mean 'labels'?)"),
         ('machine = "dgx-a100-8"\nspine = 3\n[leaves]\na = "n[0-3]"\n', ["qualify", "--machine"],
          "unknown name 'spine' (did you mean 'spines'?)"),
     ],

@@ -1,4 +1,4 @@
-"""``wirespeed transfer``, files of ``run`` and ``check``, and ``wirespeed.transfer``."""
+"""``wirespeed transfer`` and ``wirespeed.transfer``."""
 
 from __future__ import annotations
 
@@ -17,16 +17,6 @@ from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 
 Golden = Callable[[str, str], None]
 TWO = ["--machine", "simulated:hgx-h200-2"]
-LOADER = """[[measurement]]
-name = "loader"
-transfers = ["near(gpu0) -> gpu0 ce", "load gpu0 -> gpu1 ce"]
-expect = { of_limit = 0.7 }
-
-[[measurement]]
-name = "latency"
-transfers = "latency gpu0 <- gpu1"
-expect = { most = "2 us" }
-"""
 
 
 @pytest.fixture(autouse=True)
@@ -62,7 +52,7 @@ def test_sizes_make_curves_of_a_line(capsys: pytest.CaptureFixture[str]) -> None
     [
         ("shared", ["gpu0 -> gpu1; gpu2 -> gpu1 sm blocks=8; latency gpu1 <- gpu3"]),
         ("loaders", ["near(gpu[0-3]) -> gpu[0-3] ce; load all_reduce"]),
-        ("cpus", ["latency numa0 <- numa1; load numa0 -> void rate=50%", "--size", "1GiB"]),
+        ("cpus", ["latency numa0 <- numa1; load numa0 -> void threads=4", "--size", "1GiB"]),
     ],
 )
 def test_a_dry_run_shows_routes_shared_links_and_limits(
@@ -110,26 +100,6 @@ def test_a_dry_run_says_what_no_backend_runs(capsys: pytest.CaptureFixture[str])
     assert "not measured: transfers: gpu0 has no peer access to gpu1" in capsys.readouterr().out
 
 
-def test_files_are_run_and_checked_with_the_usual_exit_codes(
-    capsys: pytest.CaptureFixture[str], folder: Path
-) -> None:
-    (folder / "loader.toml").write_text(LOADER)
-    check = ["check", "-f", "loader.toml", "--allow-simulated"]
-    assert main(["run", "-f", "loader.toml", *TWO, "-o", "run.json"]) == 0
-    assert [r.name for r in wirespeed.load("run.json").testcases] == ["loader", "latency"]
-    assert main([*check, *TWO]) == 0
-    slow = ["--machine", "simulated:hgx-h200-2+speed@numa0-gpu0=0.5"]
-    assert main([*check, *slow, "-o", "slow.json"]) == 1
-    assert "below the" in capsys.readouterr().out
-    assert main(["check", "--from", "slow.json", "--allow-simulated"]) == 1
-    assert main(["transfer", "-f", "loader.toml", *TWO, "--dry-run"]) == 0
-    assert main(["check", "-f", "none.toml", "--allow-simulated", *TWO]) == 2
-    (folder / "loader.toml").write_text(LOADER.replace("gpu0 -> gpu1", "gpu0 -> gpu7"))
-    capsys.readouterr()
-    assert main([*check, *TWO]) == 2
-    assert "loader.toml, line 3, column 53: gpu7: this machine has gpu0, gpu1" in capsys.readouterr().err
-
-
 def test_settings_of_a_line_are_options_of_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     line = "gpu0 -> gpu1 samples=4 copies=2"
     assert main(["transfer", line, *TWO, "-o", "a.json"]) == 0
@@ -154,7 +124,7 @@ def test_python_returns_bandwidths_and_latencies(capsys: pytest.CaptureFixture[s
         result["gpu1->gpu0"]
 
 
-def test_python_takes_transfers_and_files(folder: Path) -> None:
+def test_python_takes_transfers(folder: Path) -> None:
     one = Transfer(
         Memory("gpu0", MemoryKind.DEVICE),
         Memory("gpu1", MemoryKind.DEVICE),
@@ -164,7 +134,15 @@ def test_python_takes_transfers_and_files(folder: Path) -> None:
     )
     for what in (one, [one]):
         result = wirespeed.transfer(what, machine="simulated:hgx-h200-2", samples=3)
-        assert result.document.testcases[0].description == "gpu1 <- gpu0 sm 256MiB"
-    (folder / "loader.toml").write_text(LOADER)
-    result = wirespeed.transfer(folder / "loader.toml", machine="simulated:hgx-h200-2")
-    assert list(result) == ["loader numa0->gpu0", "latency gpu0 from gpu1"]
+        assert result.document.testcases[0].description == "gpu0->gpu1 by gpu1 (sm)"
+    with pytest.raises(wirespeed.UsageError, match="files of transfers were removed"):
+        wirespeed.transfer(folder / "loader.toml", machine="simulated:hgx-h200-2")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("command", ["transfer", "run", "check", "doctor"])
+def test_files_of_transfers_were_removed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([command, "-f", "loader.toml", *TWO])
+    out, err = capsys.readouterr()
+    assert ended.value.code == 2 and not out and len(err.splitlines()) == 1
+    assert "files of transfers were removed: give a line, as in `wirespeed transfer gpu0 to gpu1`" in err

@@ -103,8 +103,6 @@ def _refuse_useless(arguments: Parser, options: argparse.Namespace) -> None:
         raise UsageError("-o saves a new measurement, --from judges saved ones: give one of them")
     if options.fleet and not options.source:
         raise UsageError("--fleet compares saved runs with each other: give them with --from")
-    if options.source and options.file:
-        raise UsageError("-f is measured, --from judges saved runs: give one of them")
     if options.nics is not None and not options.source:
         raise UsageError("--nics is for imported logs: give them with --from")
     refuse = partial(arguments.refuse_unused, options)
@@ -157,7 +155,7 @@ def _measure(
         waited = wait_idle(machine, options.wait_idle)
         if arguments["since"] is not None:
             arguments["since"] += waited  # the time of --within begins when the machine is idle
-    selected = options.testcase or options.prefix or options.file
+    selected = options.testcase or options.prefix
     return common.measured(options, **arguments, output=output, world=world, try_peers=not selected)
 
 

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +26,6 @@ from .option_groups import output_path
 if TYPE_CHECKING:
     from ..document import Document
     from ..driver.run_plan import PlannedTestcase
-    from ..features.transfers.toml_file import Program
     from ..hardware.topology import Machine
     from ..judging.criteria import Criteria
     from ..judging.judged import Judged
@@ -354,13 +352,13 @@ def speak_for_leader(world: World, reason: str, ending: str = "") -> None:
 
 def measuring(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
-    programs = []
-    if options.file:
-        from ..features.transfers.toml_file import load
+    about = {"prefixes": options.prefix, "machine": options.machine, "testcases": [*options.testcase]}
+    return about | timed(run_options(options))
 
-        programs = [load(path) for path in options.file]
-    about = {"prefixes": options.prefix, "machine": options.machine}
-    return about | with_programs(run_options(options), programs, options.testcase)
+
+def timed(options: RunOptions) -> dict[str, Any]:
+    """The options of a run and the start of its time limit, as arguments of ``wirespeed.run``."""
+    return {"options": options, "since": None if options.within is None else process_started()}
 
 
 def process_started() -> float:
@@ -373,21 +371,3 @@ def process_started() -> float:
         return now
     age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
     return now - max(0.0, age)
-
-
-def with_programs(
-    options: RunOptions, programs: Sequence[Program], testcases: Sequence[str] = ()
-) -> dict[str, Any]:
-    """The arguments of ``wirespeed.run`` for programs: their testcases, settings and text.
-
-    Raises:
-        UsageError: If a setting of a program differs from the options.
-    """
-    cases = [case for program in programs for case in program.testcases]
-    arguments: dict[str, Any] = {"testcases": [*testcases, *cases]}
-    for program in programs:
-        options = replace(options, **program.settings(vars(options)))
-    arguments["since"] = None if options.within is None else process_started()
-    if programs:
-        arguments["described"] = {"transfers": [program.text for program in programs]}
-    return arguments | {"options": options}

@@ -26,7 +26,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(name)
     options = arguments.parse_args(argv)
-    is_summary = options.format is None and not (options.testcase or options.prefix or options.file)
+    is_summary = options.format is None and not (options.testcase or options.prefix)
     options.format = options.format or "table"
     refuse = partial(arguments.refuse_unused, options)
     if options.dry_run:

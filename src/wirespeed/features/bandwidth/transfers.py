@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from ...api import machine_named
 from ...document import Document, TestcaseResult
+from ...errors import UsageError
 from ...measurement import Unit
 from ...model import Transfer
 from ...reports import SIMULATED, Style, render
 from ...tables import Cell, Table
 from ...terminal import Tabular, brief, colored, columns
 from ...units import fitting
-from ..transfers.syntax import line_of
-from ..transfers.toml_file import load, of_line
+from ..transfers.program import of_line, of_transfers
 from . import Bandwidth
 from .measured import measured
 
@@ -122,12 +122,12 @@ class Transfers(Tabular):
 
 
 def transfer(
-    what: str | Path | Transfer | Iterable[Transfer], *, machine: str | Machine | None = None, **how: Any
+    what: str | Transfer | Iterable[Transfer], *, machine: str | Machine | None = None, **how: Any
 ) -> Transfers:
     """Measure transfers that start together.
 
     Args:
-        what: A line of transfers (docs/transfers.md), a file of measurements as a Path, or Transfers.
+        what: A line of transfers (docs/transfers.md), or Transfers.
         machine: None for this machine, ``"simulated:NAME"``, a machine file, or a Machine.
         **how: Options of `wirespeed.run`. Without them, sampling stops when the median of the samples is
             known to ±1%, or after 0.6 s per value.
@@ -146,12 +146,11 @@ def transfer(
         276
     """
     target = machine_named(machine)
-    if isinstance(what, Path):
-        program = load(what)
-    else:
-        chosen = [what] if isinstance(what, Transfer) else what
-        program = of_line(chosen if isinstance(chosen, str) else line_of(chosen, target))
+    if isinstance(what, Path):  # as in earlier versions
+        raise UsageError("files of transfers were removed: give a line, such as 'gpu0 -> gpu1', or Transfers")
+    chosen = [what] if isinstance(what, Transfer) else what
+    program = of_line(chosen) if isinstance(chosen, str) else of_transfers(chosen)
     how |= program.settings(how) | {"described": {"transfers": [program.text]}}
     size = how.pop("size", None)
     sizes = how.pop("sizes", None)
-    return Transfers(measured(program.testcases, target, how, size, sizes=sizes))
+    return Transfers(measured([program.testcase], target, how, size, sizes=sizes))

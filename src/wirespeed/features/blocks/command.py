@@ -28,7 +28,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     cases = of_directions(machine, options.direction or (), computing=bool(options.while_computing))
     prefixes = storage.also_asked(machine, options.storage is not None)
     settings = common.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
-    given = common.with_programs(settings, []) | {"testcases": cases, "machine": machine}
+    given = common.timed(settings) | {"testcases": cases, "machine": machine}
 
     def show(judged: Judged) -> None:
         if not options.quiet:

@@ -21,7 +21,7 @@ from ...terminal import one_line
 from ...testcases.table import Testcase
 from ...units import MIB
 from ...worlds.base import World
-from ..transfers.toml_file import of_line
+from ..transfers.program import of_line
 from .carriers import Carrier, carrier, counters, difference, others, said
 from .cluster import Values
 from .job_nodes import JobCluster, JobNodes, own_values
@@ -272,7 +272,7 @@ def _counted(world: World, over: str, hops: Sequence[Hop], copies: int) -> tuple
 def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> Document:
     """Measure transfers between ranks that start together; called on all ranks."""
     text = "; ".join(f"rank{a} -> rank{b}" for a, b in hops)
-    document = _run(world, over, of_line(text).testcases, sizes=(_BYTES,), samples=_SAMPLES, copies=copies)
+    document = _run(world, over, [of_line(text).testcase], sizes=(_BYTES,), samples=_SAMPLES, copies=copies)
     for result in document.testcases:
         if not result.tables:
             raise WirespeedError(f"--over {over} is not possible here: {result.reason or result.status}")

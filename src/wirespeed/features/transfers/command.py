@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 from ...cli import common
 from ...cli.parser import Parser
 from ...driver.jobs import join
 from ...errors import EXIT_CODES, ExitCode, UsageError
 from ...options import GPU, HOW, JOB, STOP, WHAT
-from . import toml_file
-from .toml_file import Program
+from .program import Program, of_line
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -20,12 +21,12 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = arguments.parse_args(argv)
     if options.dry_run:
         arguments.refuse_unused(options, "with --dry-run", "output", "force", "verbose", "all_cells")
-    program = _program(options)
+    program = of_line(" ".join(options.line))
     if options.dry_run:
         return _dry_run(options, program)
     common.check_format(options.format)
     world = join(options.processes, [name, *argv], options.timeout)
-    settings = common.with_programs(common.run_options(options), [program])
+    settings = _arguments(options, program)
     with common.texts_aside(options.output):
         return common.lead(
             world,
@@ -43,8 +44,8 @@ def parser(name: str) -> Parser:
         EXIT_CODES,
     )
     subject = arguments.add_argument_group(WHAT)
-    subject.add("line TRANSFERS*", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
-    subject.add("-f --file FILE.toml", "measurements of a file (wirespeed help transfers)")
+    subject.add("line TRANSFERS+", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
+    subject.add_files_gone()
     subject.add("--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
     subject.add_machine()
     subject.add_options(WHAT)
@@ -57,13 +58,16 @@ def parser(name: str) -> Parser:
     return arguments
 
 
-def _program(options: argparse.Namespace) -> Program:
-    """The transfers of the line, or of the file."""
-    if bool(options.line) == bool(options.file):
-        raise UsageError("give transfers, such as 'gpu0 -> gpu1', or a file with them: -f FILE.toml")
-    if options.file:
-        return toml_file.load(options.file)
-    return toml_file.of_line(" ".join(options.line))
+def _arguments(options: argparse.Namespace, program: Program) -> dict[str, Any]:
+    """The arguments of ``wirespeed.run`` for a program: its testcase, settings and text.
+
+    Raises:
+        UsageError: If a setting of the program differs from the options.
+    """
+    chosen = common.run_options(options)
+    settings: dict[str, Any] = program.settings(vars(chosen))
+    about = {"testcases": [program.testcase], "described": {"transfers": [program.text]}}
+    return about | common.timed(replace(chosen, **settings))
 
 
 def _dry_run(options: argparse.Namespace, program: Program) -> int:
@@ -76,10 +80,10 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
 
     if options.format not in DRY_RUN_FORMATS:
         raise UsageError(f"--dry-run has the formats {', '.join(DRY_RUN_FORMATS)}, not {options.format!r}")
-    arguments = common.with_programs(common.run_options(options), [program])
+    arguments = _arguments(options, program)
     chosen = arguments["options"]
     machine = part_of(describe(options.machine), chosen)
-    cases = as_changed(program.testcases, chosen)
+    cases = as_changed([program.testcase], chosen)
     backends = connect(machine)
     try:
         planned = dry_run(cases, machine, chosen, lambda measurement: assigned(backends, measurement)[1])

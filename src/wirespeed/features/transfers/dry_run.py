@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...data import efficiencies
 from ...errors import MachineError
 from ...hardware.limits import allowances, demands
-from ...hardware.network import Demand, Network, completions, fair_shares
+from ...hardware.network import Demand, Network, fair_shares
 from ...hardware.topology import LinkKind, Machine
 from ...measurement import Measurement, Unit
 from ...model import Collective, Engine, Operation, Role, Transfer
@@ -18,8 +18,6 @@ from ...testcases.table import Plan, Testcase
 
 #: A link is full if its load reaches this fraction of its capacity.
 _FULL = 1 - 1e-6
-#: Rates that differ by less than this fraction are equal.
-_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -38,12 +36,7 @@ class PlannedWork:
         route: Vertices from the source over the executor to the (first) destination; empty if unknown.
         limit: Rate that the links allow while all transfers of the measurement run, in B/s; None if unknown.
         alone: Rate that they allow if it runs alone, in B/s.
-        bound: What bounds it: a link (``gpu0->nvswitch``), a memory, its rate, or why that is unknown.
-        start: Time from the common start until it begins, in s.
-        end: When one copy ends at the limits, in s from the common start; None if unknown, and for load.
-        rate: Rate to which it is held, in B/s as in its result; None for its full speed.
-        pace: Fraction of its full speed at which a load by CPUs runs.
-        free: Rate that the links allow if it runs alone and at its full speed, in B/s.
+        bound: What bounds it: a link (``gpu0->nvswitch``), a memory, or why that is unknown.
     """
 
     source: str
@@ -60,16 +53,6 @@ class PlannedWork:
     limit: float | None
     alone: float | None
     bound: str
-    start: float = 0.0
-    end: float | None = None
-    rate: float | None = None
-    pace: float = 1.0
-    free: float | None = None
-
-    @property
-    def is_above_limit(self) -> bool:
-        """Whether it is held to a rate that the links do not allow anyway."""
-        return self.rate is not None and self.free is not None and self.rate > self.free * (1 + _ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -218,40 +201,29 @@ def _works(
         is_memory = link.kind is LinkKind.MEMORY and link.source == link.destination
         name = f"memory of {link.source}" if is_memory else f"{link.source}->{link.destination}"
         links[i] = PlannedLink(i, name, link.kind, link.capacity, load[i], tuple(users[i]))
-    ends = _ends(transfers, needed, network) if needed else [math.inf] * len(transfers)
     works = []
     wanted: Sequence[Demand | None] = needed or [None] * len(transfers)
-    planned = zip(wanted, rates, ends, strict=True)
+    planned = zip(wanted, rates, strict=True)
     for work in measurement.works:
         if isinstance(work, Collective):
             works.append(_collective(work))
             continue
         assert isinstance(work, Transfer)
-        demand, rate, end = next(planned)
+        demand, rate = next(planned)
         bounds = [links[i].name for i in demand.weights if links[i].full] if demand else []
-        works.append(_transfer(work, network, demand, rate, end, bounds))
+        works.append(_transfer(work, network, demand, rate, bounds))
     return tuple(works), tuple(links.values())
 
 
-def _ends(transfers: Sequence[Transfer], needed: Sequence[Demand], network: Network) -> list[float]:
-    """When one copy of each transfer ends at the limits; infinite for load and latencies."""
-    ended = (t.role is Role.MEASURED and not t.operation.is_latency for t in transfers)
-    sizes = [float(t.bytes) if ends else math.inf for t, ends in zip(transfers, ended, strict=True)]
-    return completions(needed, network.capacities(), sizes, [t.start for t in transfers])
-
-
 def _transfer(
-    work: Transfer, network: Network, demand: Demand | None, rate: float, end: float, bounds: Sequence[str]
+    work: Transfer, network: Network, demand: Demand | None, rate: float, bounds: Sequence[str]
 ) -> PlannedWork:
     alone = fair_shares([demand], network.capacities())[0] if demand else math.inf
-    free = fair_shares([Demand(demand.weights)], network.capacities())[0] if demand else math.inf
     known = math.isfinite(rate)
     if work.operation.is_latency:
-        bound = f"latency: one {'flag' if work.operation is Operation.SIGNAL else 'load'} at a time"
+        bound = "latency: one load at a time"
     elif not known:
         bound = "no link with a known capacity"
-    elif rate >= work.rate / work.counted * (1 - _ROUNDING):
-        bound = "its rate"
     else:
         bound = ", ".join(bounds) or "unknown"
     executor = work.executor
@@ -259,9 +231,7 @@ def _transfer(
         str(work.source), "+".join(map(str, work.ends[1:])), (work.source.kind, work.destination.kind),
         work.operation, str(executor), work.engine, executor.blocks, _threads(work),
         work.bytes, work.role is Role.LOAD, _route(network, work), rate if known else None,
-        alone if math.isfinite(alone) else None, bound, work.start,
-        end if known and math.isfinite(end) else None, work.rate if work.is_paced else None, work.pace,
-        free * work.counted if math.isfinite(free) else None,
+        alone if math.isfinite(alone) else None, bound,
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from ...model import FILE_ENGINES
 from ...reports import SIMULATED
 from ...reports.values import aligned
 from ...terminal import escaped, visible
-from ...units import GB, format_size, format_time, many
+from ...units import GB, format_size, many
 
 if TYPE_CHECKING:
     from ...reports.html.link_use import Use
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 DRY_RUN_FORMATS = ("table", "json", "html")
 #: Maximum number of measurements that the page draws.
 _DRAWN = 12
-#: Characters of a time line.
-_TIMELINE = 40
 
 
 def render_dry_run(run: DryRun, machine: Machine, format: str) -> str:
@@ -57,10 +55,6 @@ def _table(planned: PlannedMeasurement) -> list[str]:
         ])  # fmt: skip
         route = " - ".join(work.route) or "unknown"
         notes.append(f"  {i}: route {route}; bounded by {work.bound}")
-        if work.is_above_limit:
-            notes.append(
-                f"  {i}: the rate of {_rate(work.rate)} GB/s is above the limit of {_rate(work.free)} GB/s"
-            )
     for link in planned.links:
         if len(link.used_by) > 1:
             users = ", ".join(map(str, link.used_by))
@@ -74,24 +68,7 @@ def _table(planned: PlannedMeasurement) -> list[str]:
             f", expected {_rate(value.expected[0])} to {_rate(value.expected[1])}" if value.expected else ""
         )
         notes.append(f"  value {place}: {value.reduce} of {of}; {limit}{expected}")
-    return [line.rstrip() for line in aligned(rows)] + notes + _timeline(planned.works)
-
-
-def _timeline(works: Sequence[PlannedWork]) -> list[str]:
-    """When each transfer runs, as text; empty if all begin at the common start."""
-    last = max((work.end or work.start for work in works), default=0.0)
-    if not any(work.start for work in works) or not last:
-        return []
-    lines = [f"  time line of one copy of each at the limits, {format_time(last)}:"]
-    for i, work in enumerate(works):
-        end = last if work.end is None else work.end
-        left = round(_TIMELINE * work.start / last)
-        right = max(left + 1, round(_TIMELINE * end / last))
-        sign = "-" if work.load else "=" if work.end is not None else "?"
-        until = format_time(work.end) if work.end is not None else "the end" if work.load else "unknown"
-        bar, start = " " * left + sign * (right - left), format_time(work.start) if work.start else "0"
-        lines.append(f"  {i}: |{bar:{_TIMELINE}}| {start} to {until}")
-    return lines
+    return [line.rstrip() for line in aligned(rows)] + notes
 
 
 def _name(work: PlannedWork) -> str:
@@ -107,12 +84,10 @@ def _name(work: PlannedWork) -> str:
 
 
 def _shape(work: PlannedWork) -> str:
-    rate = f" rate={work.pace:.0%}" if work.pace < 1 else ""
-    rate = rate if work.rate is None else f" rate={work.rate / GB:.4g}GB/s"
     if work.engine in ("cpu", *FILE_ENGINES):
-        return f" {many(work.threads, 'thread')}{rate}"
+        return f" {many(work.threads, 'thread')}"
     counts = (("blocks", work.blocks), ("threads", work.threads))
-    return "".join(f" {name}={count}" for name, count in counts if count) + rate
+    return "".join(f" {name}={count}" for name, count in counts if count)
 
 
 def _rate(value: float | None) -> str:

@@ -24,7 +24,7 @@ from .syntax import LanguageError, Span, Statement
 USUAL_DEPTH = 16
 #: Words that only transfers with storage have, and those that they have not.
 OF_FILES = ("depth", "random")
-_OTHERS = ("operation", "blocks", "threads", "cpus", "counted", "rate", "start", "broadcast")
+_OTHERS = ("blocks", "threads", "cpus", "broadcast")
 #: Returns an error at a part of the text.
 Wrong = Callable[[str, Span], LanguageError]
 

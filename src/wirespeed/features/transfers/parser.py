@@ -1,15 +1,4 @@
-"""From text to the parsed form: tokens with positions, and a recursive descent.
-
-::
-
-    line      := statement ((';' | 'and') statement)*
-    statement := [NAME ':'] ['load'] (transfer | COLLECTIVE word*)
-    transfer  := ['latency'] devices ('->' | '<-' | 'to' | 'from') devices ['by' devices] word*
-    devices   := device (',' device)*
-    device    := FUNCTION '(' device ')' | FUNCTION device | ['rank' numbers '.'] KIND numbers | 'void' | '$'
-    numbers   := N | N '-' N | '*' | '[' part (',' part)* ']'        part := N | N '-' N
-    word      := ENGINE | OPERATION | SIZE | 'broadcast' | 'random' | KEY '=' value
-"""
+"""From text to the parsed form: tokens with positions, and a recursive descent."""
 
 from __future__ import annotations
 
@@ -21,15 +10,13 @@ from typing import Any
 from ...collectives.operations import OPERATIONS
 from ...errors import UsageError
 from ...hardware.devices import kinds
-from ...model import Engine, Operation, Role
-from ...options import SHARES
-from ...units import parse_duration, parse_fraction, parse_rate, parse_size
+from ...model import Engine, Role
+from ...units import parse_size
 from .syntax import (
     CollectiveStatement,
     Devices,
     LanguageError,
     Line,
-    Rate,
     RunSetting,
     Source,
     Span,
@@ -46,12 +33,6 @@ ALL = {f"{kind}s": kind for kind in KINDS}
 #: Engines that execute transfers of a line; messages are chosen for the whole run, and cuBLAS by Python.
 _NO_WORDS = (Engine.NCCL, Engine.MPI, Engine.CUBLAS)
 ENGINES = {str(engine): engine for engine in Engine if engine not in _NO_WORDS}
-#: Operations that a word names. A read or write is a transfer to or from void.
-OPERATION_WORDS = {
-    str(operation): operation
-    for operation in Operation
-    if operation not in (Operation.COPY, Operation.READ, Operation.WRITE, Operation.CHASE)
-}
 #: Word for one transfer to all destinations.
 BROADCAST = "broadcast"
 #: Word for blocks of a file in random order.
@@ -62,11 +43,20 @@ _RESERVED = ("load", "latency", "by", "and", "to", "from")
 #: Largest number of devices that a range may contain, and largest number of transfers in a line.
 _MOST_NUMBERS = 4096
 _MOST_COUNT = 2**31 - 1
-#: Longest start offset, in s.
-MOST_START_S = 10.0
+#: What to do instead of a word for a STREAM kernel.
+_STREAM = "`wirespeed run -t device_stream_triad host_stream_triad` measures STREAM kernels"
+#: Words that were removed -> what to do instead.
+_GONE = {
+    "rate": "a transfer runs at full speed; choose its engine, blocks= or threads= instead",
+    "start": "transfers start together",
+    "counted": f"each byte counts once; {_STREAM}",
+    "over": "give --share to the command instead",
+    "signal": "`wirespeed run -t device_to_device_signal_latency` measures it",
+    **dict.fromkeys(("scale", "add", "triad", "saxpy", "haxpy"), _STREAM),
+}
 
 _TOKEN = re.compile(
-    r"(?P<skip>[ \t\r]+|\#[^\n]*)|(?P<end>\n)|(?P<arrow>->|<-)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
+    r"(?P<skip>[ \t\r]+|\#[^\n\ud800-\udfff]*)|(?P<end>\n)|(?P<arrow>->|<-)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
     r"|(?P<number>[0-9]+(?:\.[0-9]+)?[A-Za-zµ%]*(?:/s)?)|(?P<sign>[;,()\[\]=:.*+$-])",
     re.ASCII,
 )
@@ -108,28 +98,13 @@ def _tokens(source: Source) -> list[_Token]:
     return [*tokens, _Token("end of text", "", len(source.text))]
 
 
-def parse(source: Source | str) -> Line:
-    """Parse transfers that start together.
-
-    Args:
-        source: The text.
+def parse(text: str) -> Line:
+    """The transfers of a line, which start together.
 
     Raises:
         LanguageError: If it is invalid; with line, column and reason.
     """
-    return _LineParser(source if isinstance(source, Source) else Source(source)).line()
-
-
-def parse_devices(source: Source) -> tuple[Devices, ...]:
-    """Parse names of devices, such as ``gpu[0-3]``.
-
-    Raises:
-        LanguageError: If they are invalid.
-    """
-    parser = _LineParser(source)
-    devices = parser.devices()
-    parser.expect("end of text", "the end of the names")
-    return devices
+    return _LineParser(Source(text)).line()
 
 
 class _LineParser:
@@ -187,17 +162,14 @@ class _LineParser:
 
     def statement(self) -> Statement | CollectiveStatement:
         """Parse a transfer or a collective."""
-        start, label = self.token.start, ""
+        start = self.token.start
         if self.token.kind == "word" and self.tokens[self.at + 1].kind == ":":
-            label = self.take().text
-            self.take()
+            raise self.wrong("labels were removed: a result is named by its memories, such as gpu0->gpu1")
         role = Role.LOAD if self.accept("load") else Role.MEASURED
         if self.token.text in OPERATIONS:
             operation = self.take().text
             words, places = self.words(only=("size",))
-            return CollectiveStatement(
-                operation, words.get("size"), role, label, self.source, (start, self._end())
-            )
+            return CollectiveStatement(operation, words.get("size"), role, self.source, (start, self._end()))
         latency = self.accept("latency")
         left = self.devices()
         arrow = self.take()
@@ -216,7 +188,7 @@ class _LineParser:
                 raise self.wrong("loads pull: write latency gpu0 <- gpu1 for loads of gpu0", arrow.span)
         sources, destinations = (right, left) if pulls else (left, right)
         return Statement(
-            sources, destinations, pulls, executors, role, latency is not None, label, Words(**words), places,
+            sources, destinations, pulls, executors, role, latency is not None, Words(**words), places,
             self.source, (start, self._end()),
         )  # fmt: skip
 
@@ -249,7 +221,7 @@ class _LineParser:
     def named(self) -> Devices:
         """Parse the name of one device or of several."""
         token = self.take()
-        if token.text in ("void", "$"):
+        if token.text == "void":
             return Devices(token.text, (), (), None, token.span)
         if token.text in ALL:
             kind, indices = ALL[token.text], None
@@ -260,11 +232,15 @@ class _LineParser:
             kind = match[1]
             indices = self._range(int(match[2]), token) if match[2] else self._several(token)
         owned = self.named() if kind == "rank" and self.accept(".") else None
-        if owned and (owned.kind in ("rank", "void", "$") or owned.indices is None or len(owned.indices) > 1):
+        if owned and (owned.kind in ("rank", "void") or owned.indices is None or len(owned.indices) > 1):
             raise self.wrong("expected one device of the rank, such as gpu0", owned.span)
         return Devices(kind, indices, (), owned, (token.start, self._end()))
 
     def _unknown(self, token: _Token) -> LanguageError:
+        if token.text == "$":
+            return self.wrong(
+                "axes were removed, and $ with them: write the devices, such as gpus", token.span
+            )
         if token.kind == "end of text" or token.kind != "word" or token.text in _RESERVED:
             shown = repr(token.text) if token.text else "the end of the text"
             return self.wrong(f"expected a memory such as gpu0, numa0 or near(gpu0), not {shown}", token.span)
@@ -319,7 +295,7 @@ class _LineParser:
             token = self.token
             name, value = self.word()
             span = (token.start, self._end())
-            if name in ("copies", "samples", "share"):
+            if name in ("copies", "samples"):
                 self.settings.append(RunSetting(name, value, span))
                 continue
             if only and name not in only:
@@ -336,15 +312,15 @@ class _LineParser:
             return "size", self._converted(parse_size, token.text, token.span)
         if token.text in ENGINES:
             return "engine", ENGINES[token.text]
-        if token.text in OPERATION_WORDS:
-            return "operation", OPERATION_WORDS[token.text]
         if token.text in (BROADCAST, RANDOM):
             return token.text, True
         if token.text in _KEYS:
             if not self.accept("="):
                 raise self.wrong(f"expected '=' and a value after {token.text}")
-            return "share" if token.text == "over" else token.text, _KEYS[token.text](self)
-        valid = (*ENGINES, *OPERATION_WORDS, BROADCAST, RANDOM, *(f"{key}=" for key in _KEYS))
+            return token.text, _KEYS[token.text](self)
+        if token.text in _GONE:
+            raise self.wrong(f"{token.text} was removed: {_GONE[token.text]}", token.span)
+        valid = (*ENGINES, BROADCAST, RANDOM, *(f"{key}=" for key in _KEYS))
         shown = repr(token.text) if token.text else "the end of the text"
         if token.kind == "word":
             raise self.wrong(f"unknown word {shown}; {nearest(token.text, valid)}", token.span)
@@ -370,45 +346,9 @@ class _LineParser:
         begin = self.token
         return self._range(self._number(), begin)
 
-    def rate(self) -> Rate:
-        """Parse a rate in bytes per second, or a fraction."""
-        token = self.expect("number", "a rate, such as 10GB/s or 25%")
-        if token.text.endswith("/s"):
-            return Rate(self._converted(parse_rate, token.text, token.span), False)
-        if token.text[-1].isalpha():
-            raise self.wrong(f"{token.text!r} is not a rate; write e.g. 10GB/s or 25%", token.span)
-        if token.text in ("1", "100%"):
-            return Rate(1.0, True)
-        return Rate(self._converted(parse_fraction, token.text, token.span), True)
-
-    def start(self) -> float:
-        """Parse the time from the common start until a transfer begins."""
-        self.accept("+")
-        token = self.expect("number", "a time, such as 50us")
-        if re.fullmatch(r"0+(?:\.0*)?(?:ns|us|µs|ms|s)?", token.text):
-            return 0.0
-        if token.text[-1].isdigit():
-            raise self.wrong(f"the time {token.text!r} has no unit; write e.g. {token.text}us", token.span)
-        seconds = float(self._converted(parse_duration, token.text, token.span))
-        if seconds > MOST_START_S:
-            raise self.wrong(f"a transfer starts at most {MOST_START_S:g} s after the others", token.span)
-        return seconds
-
-    def transport(self) -> str:
-        """Parse a transport between ranks."""
-        text, start = "", self.token.start
-        while self.token.kind in ("word", "-") and (not text or self.token.start == self._end()):
-            text += self.take().text
-        if text not in SHARES:
-            raise self.wrong(f"there is no transport {text!r}; {nearest(text, SHARES)}", (start, self._end()))
-        return text
-
 
 #: Key of a word -> parser of its value.
 _KEYS: dict[str, Callable[[_LineParser], Any]] = {
-    **dict.fromkeys(("blocks", "threads", "depth", "counted", "copies", "samples"), _LineParser.count),
+    **dict.fromkeys(("blocks", "threads", "depth", "copies", "samples"), _LineParser.count),
     "cpus": _LineParser.cpus,
-    "rate": _LineParser.rate,
-    "over": _LineParser.transport,
-    "start": _LineParser.start,
 }

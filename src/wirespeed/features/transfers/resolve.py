@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import product
 
 from ...collectives.operations import OPERATIONS
 from ...hardware.devices import STORAGE, is_host, kind_of
-from ...hardware.limits import ceilings
-from ...hardware.network import Network
 from ...hardware.topology import Machine
-from ...measurement import Measurement, Place
 from ...model import (
     MOST_DESTINATIONS,
     Collective,
@@ -27,34 +23,14 @@ from ...model import (
 from ...statistics import grouped
 from ...testcases.base import DEFAULT_SIZE
 from ...testcases.collectives import default_size, members, usual, work_of
-from ...testcases.device import CHASE_SIZE, SIGNAL_SIZE
+from ...testcases.device import CHASE_SIZE
 from ...testcases.host import chase_size, streaming_size
-from ...units import format_size, format_time
 from .files import OF_FILES, file_transfer, is_file
-from .syntax import CollectiveStatement, Devices, LanguageError, Line, Rate, Source, Span, Statement
+from .syntax import CollectiveStatement, Devices, LanguageError, Line, Source, Span, Statement
 
 #: Largest number of transfers in a line.
 MOST_TRANSFERS = 4096
-#: Longest time of one copy at a given rate, and a time that is proposed instead, in s.
-_MOST_COPY_S, _USUAL_COPY_S = 2.0, 0.02
 _KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
-
-
-@dataclass(frozen=True)
-class Defaults:
-    """What a transfer uses where its words say nothing.
-
-    Attributes:
-        size: Bytes of one buffer; None for the default of its executor.
-        blocks: Blocks of a kernel; 0 for the choice of the backend.
-        threads: Threads of a block, and of CPUs; 0 for the choice of the backend and all cores.
-        device: Device for which ``$`` stands; empty if there is none.
-    """
-
-    size: int | None = None
-    blocks: int = 0
-    threads: int = 0
-    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -78,21 +54,26 @@ class _End:
     memory: Memory | None
 
 
-def resolve(line: Line, machine: Machine, defaults: Defaults = Defaults()) -> tuple[Labelled, ...]:
+def resolve(line: Line, machine: Machine, size: int | None = None) -> tuple[Labelled, ...]:
     """The works of a line on a machine.
+
+    Args:
+        line: The line.
+        machine: The machine.
+        size: Bytes of one buffer where the words say nothing; None for the default of its executor.
 
     Raises:
         LanguageError: If a name does not exist on the machine, or a transfer is not possible.
     """
     works: list[Labelled] = []
     statements: list[Statement | CollectiveStatement] = []
+    resolver = _Resolver(line.source, machine, size)
     for statement in line.statements:
-        works += _Resolver(statement.source, machine, defaults).works(statement)
+        works += resolver.works(statement)
         statements += [statement] * (len(works) - len(statements))
         if len(works) > MOST_TRANSFERS:
             raise statement.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices")
-    works = _Resolver(line.source, machine, defaults).with_cores(works, statements)
-    return _ordered(works, line)
+    return _ordered(resolver.with_cores(works, statements), line)
 
 
 def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
@@ -111,12 +92,6 @@ def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
         alone = f"`wirespeed run -t {statement.operation}` measures it alone"
         raise statement.wrong(f"there is no transfer next to the collective; {alone}")
     roles = {labelled.work.role for labelled in works if labelled.work is not collectives[0]}
-    late = [labelled.label for labelled in works if isinstance(labelled.work, Transfer)
-            and labelled.work.role is Role.LOAD and labelled.work.start]  # fmt: skip
-    if late:
-        raise statement.wrong(
-            f"the load {late[0]} has no start offset next to a collective: it runs all the time"
-        )
     if len(roles) > 1 or statement.role in roles:
         raise statement.wrong(
             "a collective and transfers cannot be measured at once: put load before the collective, or "
@@ -125,29 +100,13 @@ def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
     return tuple(sorted(works, key=lambda labelled: labelled.work.role is Role.LOAD))
 
 
-def devices_of(devices: Sequence[Devices], source: Source, machine: Machine) -> list[str]:
-    """The names of devices, such as those of an axis.
-
-    Raises:
-        LanguageError: If one does not exist.
-    """
-    if any(named.kind in ("void", "$") or named.wrappers for named in devices):
-        raise source.error("an axis names devices, such as gpus or gpu[0-3]", *devices[0].span)
-    return [end.base for end in _Resolver(source, machine, Defaults()).ends(devices)]
-
-
 class _Resolver:
     """Knows a machine and the text, for errors."""
 
-    def __init__(self, source: Source, machine: Machine, defaults: Defaults) -> None:
-        self.source, self.machine, self.defaults = source, machine, defaults
+    def __init__(self, source: Source, machine: Machine, size: int | None) -> None:
+        self.source, self.machine, self.size = source, machine, size
         self.devices = {device.name: device for device in machine.devices}
         self.nodes = {node.name: node for node in machine.numa}
-
-    @cached_property
-    def network(self) -> Network:
-        """The links of the machine, for the limits of transfers."""
-        return Network(self.machine)
 
     def wrong(self, message: str, span: Span) -> LanguageError:
         return self.source.error(message, *span)
@@ -158,7 +117,7 @@ class _Resolver:
             return [self._collective(statement)]
         flows = self._broadcasts(statement) if statement.words.broadcast else self._pairs(statement)
         transfers = [
-            Labelled(self._transfer(statement, *flow, executor), statement.label or _label(statement, *flow))
+            Labelled(self._transfer(statement, *flow, executor), _label(statement, *flow))
             for flow in flows
             for executor in self._executors(statement, flow[0], flow[1][0])
         ]
@@ -173,9 +132,9 @@ class _Resolver:
             raise self.wrong(f"{operation.name} requires at least two GPUs", statement.span)
         if reason := operation.why_not(len(ends)):
             raise self.wrong(reason, statement.span)
-        size = statement.size or self.defaults.size or default_size(self.machine)
+        size = statement.size or self.size or default_size(self.machine)
         work = work_of(usual(operation), size, len(ends), ends, role=statement.role)
-        return Labelled(work, statement.label or operation.name)
+        return Labelled(work, operation.name)
 
     def _pairs(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
         """Pair the two sides: device by device if both name the same devices, else all with all."""
@@ -223,12 +182,6 @@ class _Resolver:
             return [_End("void", None)]
         if devices.kind == "rank":
             ends = [self._rank(index, devices) for index in self._existing(devices)]
-        elif devices.kind == "$":
-            if not self.defaults.device:
-                raise self.wrong('$ stands for the device of an axis; add each = "gpus"', devices.span)
-            name = self.defaults.device
-            of_rank = name.startswith("rank")
-            ends = [self._rank(int(name[4:]), devices) if of_rank else self._device(name)]
         else:
             ends = [self._device(f"{devices.kind}{index}") for index in self._existing(devices)]
         for wrapper in reversed(devices.wrappers):
@@ -307,16 +260,14 @@ class _Resolver:
         kind = kind_of(executor.device)
         gpu = not kind.is_host
         if any(map(is_file, given)):
-            return file_transfer(statement, given, self.machine, self.defaults.size, self.wrong)
+            return file_transfer(statement, given, self.machine, self.size, self.wrong)
         if of_files := next((name for name in OF_FILES if name in places), ""):
             raise self.wrong(f"only transfers with storage have {of_files}", places[of_files])
         if not kind.engines:
             raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
-        if words.operation and count < 2:
-            raise self.wrong(f"{words.operation} needs two memories", places["operation"])
         operation = (
             Operation.CHASE if statement.latency
-            else words.operation or Operation.COPY if count == 2
+            else Operation.COPY if count == 2
             else Operation.READ if source.memory else Operation.WRITE
         )  # fmt: skip
         # For more than copies to one memory, kernels if the device has them.
@@ -331,46 +282,15 @@ class _Resolver:
         chases = operation is Operation.CHASE and engine is Engine.SM_BULK
         if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU) and not chases:
             raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
-        if operation is Operation.HAXPY and kind.is_host:
-            raise self.wrong("CPUs do not compute in half precision; use saxpy", places["operation"])
         own_memory = Memory(executor.device, kind.memories[0], executor.rank)
         origin, target = (self._allocated(memory or own_memory, gpu, statement) for memory in given[:2])
         if operation is Operation.CHASE:
             target = origin
-        kinds = {end.kind for end in (origin, target)}
-        if operation is Operation.SIGNAL and (kinds != {MemoryKind.DEVICE} or origin.device == target.device):
-            raise self.wrong("a signal is between two GPUs", places["operation"])
         executor = self._shaped(executor, engine, operation, statement)
-        transfer = Transfer(
+        return Transfer(
             origin, target, executor, engine, self._size(statement, gpu, operation), statement.role,
-            operation, words.counted or 1, start=words.start or 0.0,
-            also=tuple(filter(None, given[2:])),
+            operation, also=tuple(filter(None, given[2:])),
         )  # fmt: skip
-        return self._paced(transfer, words.rate, places["rate"]) if words.rate else transfer
-
-    def _paced(self, transfer: Transfer, rate: Rate, span: Span) -> Transfer:
-        """A transfer at a rate in B/s; a load by CPUs runs at a fraction of its full speed."""
-        if transfer.operation.is_latency:
-            raise self.wrong("a latency has no rate: it is one step at a time", span)
-        if rate.fraction and transfer.role is Role.LOAD and transfer.engine is Engine.CPU:
-            return replace(transfer, pace=rate.value)
-        value = rate.value
-        if rate.fraction:
-            (limit,) = ceilings(self.network, Measurement((transfer,), (Place("", 0, 0),)))
-            if limit is None:
-                raise self.wrong(
-                    f"the limit of {transfer.way} is unknown on this machine; write e.g. rate=10GB/s", span
-                )
-            value *= limit
-        seconds = transfer.bytes * transfer.counted / value
-        if seconds > _MOST_COPY_S:
-            size, most = format_size(transfer.bytes), format_time(_MOST_COPY_S)
-            smaller = 1 << int(transfer.bytes * _USUAL_COPY_S / seconds).bit_length() >> 1
-            raise self.wrong(
-                f"one copy of {size} takes {format_time(seconds)} at this rate, more than {most}; choose a "
-                f"smaller size, such as {format_size(max(1, smaller))}", span,
-            )  # fmt: skip
-        return replace(transfer, rate=value)
 
     def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
         """A memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
@@ -417,10 +337,7 @@ class _Resolver:
                     raise self.wrong(f"only a kernel has {name}: use sm, sm_bulk or sm_split", places[name])
             if not kernel:
                 return executor
-            defaults = self.defaults if operation is Operation.COPY else Defaults()
-            return replace(
-                executor, blocks=words.blocks or defaults.blocks, threads=words.threads or defaults.threads
-            )
+            return replace(executor, blocks=words.blocks or 0, threads=words.threads or 0)
         if words.blocks:
             raise self.wrong("CPUs have threads=, not blocks=", places["blocks"])
         if not words.cpus:
@@ -471,16 +388,14 @@ class _Resolver:
         """The number of cores that a transfer wants; 0 for a share."""
         if transfer.operation is Operation.CHASE or isinstance(statement, CollectiveStatement):
             return 1
-        return statement.words.threads or self.defaults.threads
+        return statement.words.threads or 0
 
     def _size(self, statement: Statement, gpu: bool, operation: Operation) -> int:
         if statement.words.size:
             return statement.words.size
-        if operation is Operation.SIGNAL:
-            return SIGNAL_SIZE
         if operation is Operation.CHASE:
             return CHASE_SIZE if gpu else chase_size(self.machine)
-        return self.defaults.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))
+        return self.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))
 
 
 def _label(statement: Statement, source: _End, destinations: Sequence[_End]) -> str:
