@@ -87,4 +87,4 @@ wheel: $(VENV)/bin/python
 	$(foreach machine,x86_64 aarch64,WIRESPEED_WHEEL=$(machine) $(BIN)/python -m pip wheel --quiet --no-deps -w dist . &&) ls dist
 
 clean:
-	rm -rf $(VENV) dist src/wirespeed/native/libwirespeed.so .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*.json
+	rm -rf $(VENV) dist src/wirespeed/native/libwirespeed.so.1 .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*.json

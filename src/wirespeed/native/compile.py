@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).parent
-NAME = "libwirespeed.so"
+#: The suffix keeps Python from taking it for a module.
+NAME = "libwirespeed.so.1"
 #: The C library that a wheel needs: that of manylinux_2_17.
 GLIBC = "2.17"
 #: ``-ffp-contract=fast``: a product and a sum are one instruction where the CPU has it; results are exact.
