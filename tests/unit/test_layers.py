@@ -135,12 +135,6 @@ NEEDED = {
 }
 
 
-#: Parts that import features until the table has what they ask for.
-STILL = {
-    "cli.common",
-}  # fmt: skip
-
-
 def test_the_core_imports_no_feature() -> None:
     found = {
         (module, other)
@@ -148,7 +142,7 @@ def test_the_core_imports_no_feature() -> None:
         for other in own_imports(module)
         if feature_of(other) and not feature_of(module) and module not in FACADE
     }
-    assert {module for module, _ in found} <= STILL
+    assert found == set()
 
 
 def test_features_hardly_need_each_other() -> None:
