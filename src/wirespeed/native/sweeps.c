@@ -16,9 +16,10 @@
 #else
 #define WIDTH 16
 #endif
-/* Bytes of an iteration, and the number of independent sums. */
+/* Bytes of an iteration, and the number of independent sums: those of 512 bytes. */
 #define BLOCK 256
-#define SUMS 8
+#define SUMS (512 / WIDTH > 16 ? 16 : 512 / WIDTH)
+#define UNROLLED _Pragma("GCC unroll 16")
 
 typedef uint64_t words __attribute__((vector_size(WIDTH), may_alias));
 typedef double doubles __attribute__((vector_size(WIDTH), may_alias));
@@ -56,17 +57,22 @@ static inline void fence(void) {
 /* The memory of a vector of one type, at an offset in a buffer. */
 #define AT(type, base) (*(const type *)((base) + i))
 
-/* One value for each vector, in blocks whose loops the compiler unrolls. The barrier keeps it from calling memcpy
- * or memset instead. */
+/* One value for each vector, in unrolled blocks of which all values are read before the first is written: reads and
+ * writes of memory in turns are slower. The barrier keeps the compiler from calling memcpy or memset instead. */
 #define LOOP(store, value)                                                                                             \
     do {                                                                                                               \
-        int64_t i = 0;                                                                                                 \
-        while (i + BLOCK <= size) {                                                                                    \
-            for (int64_t end = i + BLOCK; i < end; i += WIDTH)                                                         \
-                store(to + i, (words)(value));                                                                         \
+        int64_t base = 0;                                                                                              \
+        for (; base + BLOCK <= size; base += BLOCK) {                                                                  \
+            words values[BLOCK / WIDTH];                                                                               \
+            UNROLLED for (int k = 0; k < BLOCK / WIDTH; k++) {                                                         \
+                const int64_t i = base + k * WIDTH;                                                                    \
+                (void)i;                                                                                               \
+                values[k] = (words)(value);                                                                            \
+            }                                                                                                          \
+            UNROLLED for (int k = 0; k < BLOCK / WIDTH; k++) store(to + base + k * WIDTH, values[k]);                  \
             __asm__ volatile("" ::: "memory");                                                                         \
         }                                                                                                              \
-        for (; i < size; i += WIDTH)                                                                                   \
+        for (int64_t i = base; i < size; i += WIDTH)                                                                   \
             store(to + i, (words)(value));                                                                             \
     } while (0)
 
@@ -94,8 +100,7 @@ static uint64_t sum(const char *from, int64_t size) {
     words sums[SUMS] = {{0}};
     int64_t i = 0;
     for (; i + SUMS * WIDTH <= size; i += SUMS * WIDTH)
-        for (int k = 0; k < SUMS; k++)
-            sums[k] += *(const words *)(from + i + k * WIDTH);
+        UNROLLED for (int k = 0; k < SUMS; k++) sums[k] += *(const words *)(from + i + k * WIDTH);
     for (; i < size; i += WIDTH)
         sums[0] += AT(words, from);
     for (int k = 1; k < SUMS; k++)
