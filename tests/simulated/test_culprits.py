@@ -24,6 +24,7 @@ from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
 from wirespeed.judging.predictions import Hypothesis
 from wirespeed.judging.suspects import Culprit, Suspect, SuspectKind
+from wirespeed.measurement import Expectation
 from wirespeed.testcases.table import find
 
 READ = "device_to_device_memcpy_read_ce"
@@ -88,13 +89,6 @@ def test_less_payload_does_not_acquit_a_link(fault: str) -> None:
     assert len(names) == 1 and f"PCIe link {fault}" in names[0]
 
 
-FILE = """[[measurement]]
-name = "up"
-transfers = "numa0 -> gpu0"
-expect = { of_limit = 0.95 }
-"""
-
-
 @pytest.mark.parametrize(
     ("machine", "link", "percent"),
     [("dgx-a100-8", "pcie0->gpu0", 87), ("l40s-8", "numa0->gpu0", 88), ("gh200-1", "numa0->gpu0", 88)],
@@ -102,10 +96,15 @@ expect = { of_limit = 0.95 }
 def test_an_expectation_names_the_direction_and_the_share_of_what_was_expected(
     machine: str, link: str, percent: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The link from the GPU to the host carries only requests; other ranges do not matter."""
-    (tmp_path / "up.toml").write_text(FILE)
-    arguments = ["-f", str(tmp_path / "up.toml"), "--machine", f"simulated:{machine}", "--no-save"]
-    assert main(["check", "--allow-simulated", *arguments, "-v"]) == 1
+    """The link from the GPU to the host carries only requests. Older versions saved what a user expected."""
+    document = wirespeed.transfer("numa0 to gpu0", machine=f"simulated:{machine}").document
+    (result,) = document.testcases
+    (table,) = result.tables
+    expected = Expectation(of_limit=0.95)
+    cells = tuple(replace(cell, expect=expected) for cell in table.cells)
+    saved = replace(document, testcases=(replace(result, tables=(replace(table, cells=cells),)),))
+    wirespeed.save(saved, tmp_path / "up.json")
+    assert main(["check", "--allow-simulated", "--from", str(tmp_path / "up.json"), "-v"]) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert f" link {link} " in out and f"runs at {percent}% of expected" in out
     assert "gpu0->numa0" not in out and "gpu0->pcie0" not in out

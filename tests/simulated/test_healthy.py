@@ -146,7 +146,9 @@ def test_published_values_of_healthy_machines_do_not_fail(name: str, tier: str) 
         (j.key, j.value, j.why) for j in check.judgements if j.verdict in (Verdict.FAIL, Verdict.IMPLAUSIBLE)
     ]
     assert bad == [] and check.culprits == ()
-    assert check.verdict in (Verdict.PASS, Verdict.UNKNOWN)
+    # Kernels that read the host at 35 GB/s, beside copies at 55, are what others ask about.
+    expected = (Verdict.WARN,) if name == "H800" else (Verdict.PASS, Verdict.UNKNOWN)
+    assert check.verdict in expected
 
 
 def four(factor: float) -> Document:

@@ -17,6 +17,7 @@ import wirespeed
 from wirespeed import RunOptions, UsageError
 from wirespeed.cli.common import run_options
 from wirespeed.cli.parser import Parser
+from wirespeed.features import FEATURES
 from wirespeed.features.bandwidth.arguments import GpuEngine, NumaEngine
 from wirespeed.features.nvbandwidth.dialects import DIALECTS
 from wirespeed.judging.gates import GateSetName
@@ -230,7 +231,7 @@ def test_choices_have_one_source() -> None:
         for name, module in modules.items()
         for own in vars(module)
         if (own == "render" or own.startswith("render_")) and getattr(module, own).__module__ == name
-        if name != "wirespeed.reports" and not name.endswith(".screen")
+        if name != "wirespeed.reports" and not name.endswith("screen")
         for end in ["" if own == "render" else f":{own}"]
     }
     assert {row.module or f"wirespeed.reports.{row.name.replace('-', '_')}" for row in FORMATS} == renders
@@ -239,6 +240,7 @@ def test_choices_have_one_source() -> None:
         for name, module in modules.items()
         if {"part", "joined", "render"} <= vars(module).keys()
     }
+    several |= {name for feature in FEATURES for name in feature.joined if name != "text"}
     assert {row.name for row in FORMATS if row.checked} == several
     assert sorted(get_args(GateSetName)) == sorted(
         one.stem for one in (package / "data/gates").glob("*.toml")

@@ -26,7 +26,7 @@ from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.hardware.facts import OFF, Facts, Known
 from wirespeed.hardware.topology import LinkKind, Machine
-from wirespeed.judging.causes import CAUSES
+from wirespeed.judging.causes import CAUSES, signs_of
 from wirespeed.judging.judged import Judged
 from wirespeed.reports import Style
 from wirespeed.results.store import encode
@@ -160,7 +160,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def evidence(document: Document) -> set[tuple[str, str]]:
     """Return (cause, device) of all causes that facts speak for."""
     facts = Facts(document.facts)
-    return {(one.name, sign.device) for one in CAUSES for sign in one.evidence(document.machine, facts)}
+    return {(one.name, sign.device) for one in CAUSES for sign in signs_of(one, document.machine, facts)}
 
 
 def test_what_was_read_is_read_again(machine: Path, tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_recorded_machines(tree: Path, request: pytest.FixtureRequest) -> None:
     lines += [
         f"{sign.weight or cause.weight} {cause.name}{f' ({sign.device})' if sign.device else ''}: {sign.text}"
         for cause in CAUSES
-        for sign in cause.evidence(machine, facts)
+        for sign in signs_of(cause, machine, facts)
     ]
     lines += [f"not readable: {fact.device or 'host'}, {fact.name}" for fact in facts if fact.value is None]
     expected = tree.with_suffix(".txt")

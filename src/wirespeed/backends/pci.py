@@ -8,15 +8,10 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from ..hardware.facts import OFF, Fact, Known
+from ..hardware.pcie import rate
 from ..hardware.topology import Link, LinkKind
-from ..units import GB
 from .tree import HERE, TreePath
 
-#: GB/s of transaction layer packets over a PCIe lane by generation: GT/s x encoding / 8. The encoding is
-#: 8b/10b, from the third generation on 128b/130b. The sixth sends flits of 256 bytes: 236 of packets, 6 of
-#: the data link layer, 14 of checks and correction. (64 x 242/256 / 8 = 7.563 would count those 6 too.)
-#: Source: PCI Express Base Specification 6.0, flit mode.
-_LANE = (0.25, 0.5, 0.985, 1.969, 3.938, 64 * 236 / 256 / 8)
 #: Transfers a second of a lane in GT/s -> generation.
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 #: A sleeping device reports this instead of its numbers.
@@ -59,13 +54,6 @@ def information(name: str, root: TreePath = HERE) -> dict[str, str]:
     text = (root / f"proc/driver/nvidia/gpus/{name}/information").read(INFORMATION) or ""
     pairs = (line.partition(":") for line in text.splitlines())
     return {name: value.strip() for name, _, value in pairs}
-
-
-def rate(generation: int, width: int) -> tuple[float, str] | None:
-    """The capacity of a link in B/s and its name; None if the values are invalid."""
-    if not 0 < generation <= len(_LANE) or width <= 0:
-        return None
-    return _LANE[generation - 1] * GB * width, f"PCIe {generation} x{width}"
 
 
 def both_ways(a: str, b: str, capacity: float | None, origin: str) -> list[Link]:

@@ -68,8 +68,7 @@ class Programs(NamedTuple):
 
 @dataclass(frozen=True)
 class Feature:
-    """What a feature adds to the core; names are ``"module"`` or ``"module:attribute"`` in its package, or
-    ``":attribute"`` of the package itself.
+    """What a feature adds to the core, as names: ``"module"``, ``"module:attribute"``, ``":attribute"``.
 
     Attributes:
         name: Its name, that of its folder for those of this package.

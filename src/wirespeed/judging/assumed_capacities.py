@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ..data import GpuSheet, gpu_sheet
+from ..hardware import pcie
 from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Unit
 from ..results.cells import Placed
@@ -107,9 +108,7 @@ def slowest_possible(machine: Machine, cell: Cell) -> float:
         elif link.kind is LinkKind.C2C:
             possible = [rate * GB for rate in sheet[1].c2c]
         elif link.kind is LinkKind.PCIE and sheet[1].pcie > _SLOTS:
-            from ..backends import pci  # of imported logs only
-
-            possible = [rate[0] for rate in [pci.rate(_SLOTS, sheet[1].lanes)] if rate]
+            possible = [rate[0] for rate in [pcie.rate(_SLOTS, sheet[1].lanes)] if rate]
         shares += [min(possible) / link.capacity] if possible else []
     return min(shares)
 
@@ -139,9 +138,7 @@ def _is_impossible(machine: Machine, limiting: Sequence[Link], ratio: float, tol
 
 def _fastest_link(sheet: GpuSheet) -> float | None:
     """The rate of the fastest of all ways out of a GPU, in B/s; None if its PCIe link is unknown."""
-    from ..backends import pci  # of imported logs only
-
-    lanes = pci.rate(sheet.pcie, sheet.lanes)
+    lanes = pcie.rate(sheet.pcie, sheet.lanes)
     if lanes is None and not sheet.c2c:
         return None
     return max(

@@ -81,14 +81,16 @@ def _blamed(suspect: Suspect, devices: Container[str]) -> frozenset[str]:
 def device_lowest(figure: KeyFigure, judged: Judged, cells: Mapping[Key, frozenset[str]]) -> dict[str, float]:
     """The lowest value of a kind of path for each device that it ends at, in B/s.
 
-    These are the values that the key figure is the median of. Collectives use all devices at once.
+    These are the values that the key figure is the median of, and those of the testcase that it leads with.
+    Collectives use all devices at once.
     """
+    names = {*figure.testcases, figure.lead.key.testcase}
     vertices = MachineVertices(judged.document.machine)
     kinds = {name: vertices.kind(name) for name in _devices(vertices)}
     ends = [name for name, kind in kinds.items() if kind and kind.name == figure.kind.device]
     lowest: dict[str, float] = {}
     for judgement in judged.check.judgements:
-        if judgement.value is None or judgement.key.testcase not in figure.testcases or judgement.key.table:
+        if judgement.value is None or judgement.key.testcase not in names or judgement.key.table:
             continue
         for device in cells.get(judgement.key, frozenset()).intersection(ends):
             lowest[device] = min(lowest.get(device, judgement.value), judgement.value)

@@ -1,6 +1,5 @@
-"""What published rates say of a value: what GPUs of its model reached, else other GPUs over such links.
-
-A rate is compared as a share of the line rate of the link that limits it, so that the rates of several models
+"""What published rates say of a value: what GPUs of its model reached, else other GPUs over such links. A
+rate is compared as a share of the line rate of the link that limits it, so that the rates of several models
 say what is usual of a kind of link, where too few sources know the model itself.
 """
 
@@ -12,10 +11,10 @@ from functools import lru_cache
 from statistics import median
 from typing import NamedTuple
 
-from ..backends import pci
 from ..data import GpuSheet, gpu_sheet, gpu_sheets, norms
 from ..data.norms import OBSERVED, SOURCES, TOLERANCES, Path, PublishedRate
 from ..document import Document, TestcaseResult
+from ..hardware import pcie
 from ..hardware.facts import Facts, Known
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Placed
@@ -33,6 +32,9 @@ _OTHER_MODELS = 0.06
 #: The oldest PCIe generation whose rates are alike. Of PCIe 3, virtual machines reach 0.6 of the line rate,
 #: which cloud operators accept, others 0.83.
 _ALIKE_PCIE = 4
+#: How far below the slowest published rate of its model a value is as usual: good machines of one model
+#: differ by 1 to 2 %, and the next one to be published may be the slowest.
+_SAME = 0.02
 #: A value below this share of the lowest usual one of its model fails. Real machines of one model differ by
 #: 1 to 5 %; a fifth below the slowest published one is a defect.
 _FAR = 0.8
@@ -116,7 +118,7 @@ class References:
     def of(self, measured: Placed) -> Reference | None:
         """What published rates say of a value; None if nothing does."""
         cell, limit = measured.cell, measured.cell.limit
-        if not limit or not cell.expected or cell.shared:
+        if not limit or cell.value is None or not cell.expected or cell.shared:
             return None
         limit *= slowest_possible(self._machine, cell)
         if measured.result.collective is not None:
@@ -189,7 +191,7 @@ def tightened(judgement: Judgement, reference: Reference) -> Judgement:
     """
     value = judgement.value or 0.0
     if value >= reference.least:
-        if not reference.model or judgement.verdict is Verdict.IMPLAUSIBLE:
+        if not reference.model or judgement.is_above:
             return replace(judgement, reference=_words(reference))
         return replace(
             judgement, verdict=Verdict.PASS, why="", least=reference.least, normal=reference.typical,
@@ -256,7 +258,7 @@ def _reference(like: _Like, name: str, limit: float) -> Reference | None:
     sources = {row.publisher for row in own}
     if len(sources) >= SOURCES:
         typical = median(row.share for row in own)
-        least = min(min(row.share for row in own), typical * (1 - tolerance))
+        least = min(min(row.share for row in own) * (1 - _SAME), typical * (1 - tolerance))
         return Reference(least * limit, typical * limit, least * _FAR * limit, True, len(sources))
     if like.link is LinkKind.C2C:  # what other modules reach says nothing: some share a CPU
         if not own:
@@ -301,7 +303,7 @@ def _shared(row: PublishedRate) -> Iterable[tuple[_Like, _Share]]:
     how = subject.direction
     if subject.path is Path.HOST_GPU and known.c2c:
         link, lines = LinkKind.C2C, tuple(rate * GB for rate in known.c2c)
-    elif subject.path is Path.HOST_GPU and (lanes := pci.rate(known.pcie, known.lanes)):
+    elif subject.path is Path.HOST_GPU and (lanes := pcie.rate(known.pcie, known.lanes)):
         link, lines = LinkKind.PCIE, (lanes[0],)
     elif subject.path is Path.GPU_MEMORY:
         link, lines = LinkKind.MEMORY, known.memory_rates

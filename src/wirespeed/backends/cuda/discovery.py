@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BackendError
+from ...hardware import pcie
 from ...hardware.devices import Gpu, NumaNode
 from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GB, MB
@@ -393,7 +394,7 @@ class _Reader:
             return links
         generation = self.nvml.ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
         width = self.nvml.ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
-        rate = pci.rate(generation or 0, width or 0)
+        rate = pcie.rate(generation or 0, width or 0)
         if rate is None:
             self.notes.append(f"PCIe speed of {gpu.name}: unknown, not reported by NVML")
         return pci.both_ways(node, gpu.name, *(rate or (None, "unknown")))

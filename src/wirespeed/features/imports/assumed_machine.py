@@ -11,6 +11,7 @@ from ...backends import SIMULATED, describe, pci
 from ...data import GpuSheet, efficiencies, gpu_sheet, gpu_sheets
 from ...document import RankInfo
 from ...errors import MachineError, UsageError
+from ...hardware import pcie
 from ...hardware.devices import Gpu, NumaNode
 from ...hardware.network import rate_of
 from ...hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, Rank, load
@@ -222,7 +223,7 @@ def _through_host(
     A faster copy, in B/s, takes another path: links of the CPUs, or NVLinks of GPUs of different models. GPUs
     that have no other links than PCIe have no such path.
     """
-    rates = [pci.rate(sheet.pcie, sheet.lanes) if sheet else None for sheet in sheets_of_ends]
+    rates = [pcie.rate(sheet.pcie, sheet.lanes) if sheet else None for sheet in sheets_of_ends]
     rate = None if None in rates else min(filter(None, rates))
     has_others = any(sheet and (sheet.links or sheet.c2c) for sheet in sheets_of_ends)
     if rate is None or (has_others and fastest > rate[0] * (1 + _CLOCK)):
@@ -260,12 +261,12 @@ def _pcie(
         of_host: The fastest copies to or from the host of those that have any, in B/s.
     """
     to_host = max(of_host, default=0.0)
-    full = None if sheet.c2c else pci.rate(sheet.pcie, sheet.lanes)
+    full = None if sheet.c2c else pcie.rate(sheet.pcie, sheet.lanes)
     if full is None:
         return None, ""
     generations = range(min(_OLDEST_PCIE, sheet.pcie), sheet.pcie + 1)
     widths = [width for width in _WIDTHS if width <= sheet.lanes]
-    known = [standard for w in widths for g in generations if (standard := pci.rate(g, w))]
+    known = [standard for w in widths for g in generations if (standard := pcie.rate(g, w))]
     rate = _explaining([candidate for candidate, _ in known], to_host, _lowest(LinkKind.PCIE))
     if rate is None or rate == full[0]:
         return full, ""
@@ -359,7 +360,7 @@ def _nvlinks(
         return _switched(count, sheet)
     if sheet.switch and (count > _MOST_WITHOUT_SWITCH or not best):
         return _switched(count, sheet)
-    slowest = (pci.rate(sheet.pcie, sheet.lanes) or (0.0,))[0]
+    slowest = (pcie.rate(sheet.pcie, sheet.lanes) or (0.0,))[0]
     if count == 2 and of_two > slowest:
         best = best or {(0, 1): of_two, (1, 0): of_two}
     if not best:

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from ...backends import pci
 from ...backends.host.nic_facts import of_interface
+from ...hardware import pcie
 from ...hardware.facts import ON, Fact, Facts, Known
 from ...judging.causes.evidence_nic import port_of, sibling
 from ...judging.thresholds import AS_SLOW, LEAST_BOTH, LEAST_RDMA, LEAST_TCP, MOST_ALIKE, MOST_TCP
@@ -104,7 +104,7 @@ def slot(facts: Facts, port: str) -> float:
     nic = port.partition(":")[0]
     lanes = facts.number(Known.PCIE_WIDTH_POSSIBLE, nic)
     generation = facts.number(Known.PCIE_GENERATION_POSSIBLE, nic)
-    found = pci.rate(int(generation or 0), int(lanes or 0))
+    found = pcie.rate(int(generation or 0), int(lanes or 0))
     return found[0] if found else 0.0
 
 

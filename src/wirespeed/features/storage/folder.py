@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...backends.pci import Port, rate
+from ...backends.pci import Port
 from ...backends.tree import Tree
 from ...errors import MachineError
 from ...hardware.devices import STORAGE, Storage
+from ...hardware.pcie import rate
 from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GIB, MIB, format_size
 from .scratch_file import ScratchFile

@@ -1,0 +1,65 @@
+"""What published rates say of values: at the edges of the usual range, and of cells without a value."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.document import Document
+from wirespeed.judging.judge import judge
+from wirespeed.judging.published import OF_MODEL, Reference, References, tightened
+from wirespeed.judging.verdict import Judgement, Verdict
+from wirespeed.measurement import Unit
+from wirespeed.results.cells import Key, placed
+
+RECORDED = Path(__file__).parents[1] / "recorded" / "two-h200.json"
+TESTCASE = "device_stream_triad"
+
+
+def run_with(factor: float | None) -> Document:
+    """Two H200s as recorded; triads reach a share of the lowest usual rate, or have no value."""
+    document = wirespeed.load(RECORDED)
+    (measured, *_) = (one for one in placed(document) if one.key.testcase == TESTCASE)
+    reference = References(document).of(measured)
+    assert reference is not None and reference.model
+    results = []
+    for result in document.testcases:
+        if result.name == TESTCASE:
+            value = None if factor is None else factor * reference.least
+            changed = {
+                "value": value,
+                "statistics": None,
+                "samples": (),
+                "reason": "lost" if value is None else "",
+            }
+            cells = tuple(replace(cell, **changed) for cell in result.tables[0].cells)
+            result = replace(result, tables=(replace(result.tables[0], cells=cells),))
+        results.append(result)
+    return replace(document, testcases=tuple(results))
+
+
+def verdicts(document: Document) -> set[tuple[Verdict, str]]:
+    judged = judge(document).judgements
+    return {(one.verdict, one.why) for one in judged if one.key.testcase == TESTCASE and one.key.column}
+
+
+def test_the_lowest_usual_rate_passes_and_a_lower_one_does_not() -> None:
+    assert verdicts(run_with(1.001)) == {(Verdict.PASS, "")}
+    ((verdict, why),) = verdicts(run_with(0.999))
+    assert verdict is Verdict.WARN and OF_MODEL in why
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(80.1, Verdict.WARN), (79.9, Verdict.FAIL)])
+def test_a_fifth_below_the_lowest_usual_rate_fails(value: float, verdict: Verdict) -> None:
+    """The range of the links is wider here, so that it does not decide."""
+    reference = Reference(100.0, 110.0, 80.0, True, 2)
+    judged = Judgement(Key("copy", "", "", "gpu0", 0), Unit.RATE, Verdict.PASS, value, 200.0, 50.0, 100.0)
+    assert tightened(judged, reference).verdict is verdict
+
+
+def test_a_value_that_is_missing_is_compared_with_nothing() -> None:
+    """It is not "far below" what others reach: the reason why it is missing is what is known."""
+    assert {why for _, why in verdicts(run_with(None))} == {"lost"}
