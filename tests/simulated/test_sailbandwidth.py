@@ -17,7 +17,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import VerificationError, WrongWord, WrongWords
 from wirespeed.features.nvbandwidth import dialects as sailbandwidth
-from wirespeed.features.nvbandwidth.sailbandwidth import listed
+from wirespeed.features.nvbandwidth.dumps import listed
 from wirespeed.reports import SIMULATED, Style
 
 TWO = ["--machine", "simulated:hgx-h200-2"]

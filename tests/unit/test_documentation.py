@@ -236,11 +236,6 @@ def test_an_installation_without_pages_gives_the_same_answers(
     capsys.readouterr()
 
 
-#: Folders, and files, that may still have heads of several paragraphs.
-SEVERAL_PARAGRAPHS = {
-    "features",
-    "judging/gates.py", "judging/judged.py", "judging/usual_ranges.py",
-}  # fmt: skip
 HEAD = re.compile(r'(?:#[^\n]*\n)*"""(.+?)"""', re.DOTALL)
 
 
@@ -251,8 +246,7 @@ def test_the_head_of_each_module_is_one_paragraph() -> None:
     for path in sorted(package.rglob("*.py")):
         name = path.relative_to(package)
         head = HEAD.match(path.read_text())
-        is_known = not SEVERAL_PARAGRAPHS.isdisjoint({name.parts[0], name.as_posix()})
-        if not is_known and (head is None or "\n\n" in head[1]):
+        if head is None or "\n\n" in head[1]:
             wrong.append(str(name))
     assert wrong == []
 

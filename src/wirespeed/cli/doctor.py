@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import EXIT_CODES, WORST_FIRST, ExitCode, UsageError
+from ..judging.adaptive import Adaptive
 from ..judging.criteria import Criteria
-from ..judging.judged import Adaptive, Judged
+from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..options import MEASURING
 from ..terminal import one_line

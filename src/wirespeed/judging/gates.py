@@ -1,6 +1,5 @@
-"""Published gates: thresholds below which operators take a node out of service, from TOML files.
-
-Whether a run passes them, and whether they suit the machine. A pure view of a Document.
+"""Published gates: thresholds below which operators take a node out of service, from TOML files. Whether a
+run passes them, and whether they suit the machine. A pure view of a Document.
 """
 
 from __future__ import annotations

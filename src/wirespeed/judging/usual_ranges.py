@@ -1,5 +1,4 @@
 """What is known about values that no known link limits: from the CPU's model, published latencies, and shape.
-
 The ranges are wide, because they are of models, not of this machine: values outside are warnings, and only
 values far outside fail.
 """

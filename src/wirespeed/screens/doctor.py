@@ -11,9 +11,10 @@ from rich.text import Text
 
 from ..document import Document, Status
 from ..hardware.facts import Fact, Facts
+from ..judging.adaptive import Step
 from ..judging.causes.run_facts import facts_of
 from ..judging.finding import Finding
-from ..judging.judged import Judged, Step
+from ..judging.judged import Judged
 from ..judging.omissions import measurable
 from ..judging.verdict import Verdict
 from ..reports import SIMULATED, Style

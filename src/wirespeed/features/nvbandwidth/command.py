@@ -1,6 +1,5 @@
-"""``wirespeed nvbandwidth``: the command line of that program, which ``sailbandwidth.py`` shares.
-
-They exit with 1 on invalid arguments, like those programs. Sampling stops automatically unless ``-i`` or
+"""``wirespeed nvbandwidth``: the command line of that program, which ``sailbandwidth.py`` shares. They exit
+with 1 on invalid arguments, like those programs. Sampling stops automatically unless ``-i`` or
 ``--loopCount`` is given. nvbandwidth takes the options of sailbandwidth too; their defaults differ. The
 version of nvbandwidth is 0.10 unless ``--compat`` is given.
 """
@@ -33,7 +32,10 @@ from ...worlds.launchers import promised
 from . import json as nvbandwidth_json
 from . import text as nvbandwidth
 from .dialects import DIALECTS, NOT_SIMULATED, SIMULATED, VERSIONS, Dialect
-from .sailbandwidth import SAILBANDWIDTH, Dumps, PeerProgram, Printer, add_sail_options
+from .dumps import Dumps
+from .peer_program import PeerProgram, add_sail_options
+from .printer import Printer
+from .sailbandwidth import SAILBANDWIDTH
 from .versions import restricted, selected
 
 #: Stopping criteria of a cell: looser than elsewhere, because these programs are run often.

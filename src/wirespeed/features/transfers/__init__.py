@@ -1,4 +1,1 @@
-"""A language for transfers that start together: lines, files, and those of other tools.
-
-A line or a file becomes Testcases, which plan Measurements like all others.
-"""
+"""The language of `wirespeed transfer`: a line of transfers that start together becomes a Testcase."""
