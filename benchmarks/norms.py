@@ -32,7 +32,7 @@ from wirespeed.document import Document
 from wirespeed.errors import WirespeedError
 from wirespeed.features import imports
 from wirespeed.features.imports.log import FoundCollective, FoundLog, FoundTable
-from wirespeed.judging.judge import Check
+from wirespeed.judging.check import Check
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Unit
 from wirespeed.results.store import decode

@@ -20,7 +20,8 @@ from pathlib import Path
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
-from wirespeed.judging.judge import Check, judge
+from wirespeed.judging.check import Check
+from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -11,10 +11,10 @@ from .errors import UsageError
 from .judging import diagnosis
 from .judging import judge as judging
 from .judging.adaptive import Adaptive
+from .judging.check import Check
 from .judging.criteria import Criteria
 from .judging.diagnosis import Diagnosis
 from .judging.gates import GateComparison
-from .judging.judge import Check
 from .judging.judged import Judged
 from .reports import Style
 from .reports import render as rendered

@@ -15,7 +15,8 @@ from wirespeed.cli.main import main
 from wirespeed.errors import UsageError
 from wirespeed.features.imports.scan import number, says_failure, scaled, status_of
 from wirespeed.hardware.limits import Allowance, allowances
-from wirespeed.judging.judge import Check, judge
+from wirespeed.judging.check import Check
+from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 
 PUBLISHED = Path(__file__).parents[1] / "data/published"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.document import Document
-from wirespeed.judging.judge import Check
+from wirespeed.judging.check import Check
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Unit
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import wirespeed
+from wirespeed.judging.check import Check
 from wirespeed.judging.diagnosis import Diagnosis, diagnose
-from wirespeed.judging.judge import Check
 from wirespeed.judging.verdict import Verdict
 
 _HEAD = "[P2P (Peer-to-Peer) GPU Bandwidth Latency Test]\n"

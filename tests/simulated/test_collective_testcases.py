@@ -12,7 +12,7 @@ from wirespeed.cli.main import main
 from wirespeed.collectives.operations import OPERATIONS
 from wirespeed.document import UNFINISHED, Document, Status
 from wirespeed.driver.listener import Listener
-from wirespeed.judging.judge import Check
+from wirespeed.judging.check import Check
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Unit
 

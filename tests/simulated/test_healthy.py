@@ -14,7 +14,8 @@ from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.topology import Link, LinkKind, Machine
-from wirespeed.judging.judge import Check, judge
+from wirespeed.judging.check import Check
+from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Measurement, Sample
 from wirespeed.model import Engine, Role, Transfer

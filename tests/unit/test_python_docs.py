@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from wirespeed.document import Document, TestcaseResult
+from wirespeed.judging.check import Check
 from wirespeed.judging.diagnosis import Diagnosis
 from wirespeed.judging.finding import Finding
-from wirespeed.judging.judge import Check
 from wirespeed.judging.judged import Judged
 from wirespeed.tables import Cell, Table
 from wirespeed.testcases.table import Testcase

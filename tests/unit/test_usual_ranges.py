@@ -15,8 +15,9 @@ import wirespeed
 from wirespeed.data import cpu_sheet, cpu_sheets, paths
 from wirespeed.document import Document
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Fact, Known
+from wirespeed.judging.check import Check
 from wirespeed.judging.criteria import Criteria
-from wirespeed.judging.judge import Check, judge
+from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.reports import Style

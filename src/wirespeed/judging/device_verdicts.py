@@ -8,8 +8,8 @@ from ..document import Document
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
 from ..results.cells import Key, placed
+from .check import Check
 from .finding import Finding
-from .judge import Check
 from .judged import Judged
 from .key_figures import KeyFigure
 from .suspects import Suspect

@@ -21,8 +21,9 @@ from .causes import CAUSES, signs_of
 from .causes.record import Sign
 from .causes.run_facts import facts_of
 from .cells_seen import slow_keys
+from .check import Check
 from .finding import Finding
-from .judge import Check, judge
+from .judge import judge
 from .localise import WrongData
 from .nccl_settings import DISABLED, disabled_cells
 from .next_testcases import distinguishing

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from msgspec.structs import replace as struct_replace
 
-from ..data import measured_memory
 from ..document import Document, Status, TestcaseResult
-from ..errors import ExitCode, UsageError
+from ..errors import UsageError
 from ..features import functions
 from ..hardware.topology import LinkKind, Machine
-from ..measurement import Expectation, Unit
-from ..results.baseline import DEVIATIONS, Entry
+from ..measurement import Unit
+from ..results.baseline import Entry
 from ..results.cells import Key, Placed, busy_devices, placed
-from ..results.overrides import Override, check_links
-from ..statistics import SCATTER_SAMPLES, grouped
-from ..tables import BUSBW, Cell
-from ..terminal import Tabular, brief
-from ..testcases.host import LEAST_PART, STREAM
-from ..units import GB, format_time
+from ..results.overrides import check_links
+from ..statistics import grouped
+from ..tables import BUSBW
+from ..testcases.host import STREAM
+from .alone import IMPLAUSIBLE, Alone, without_value
 from .assumed_capacities import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
-from .baseline_use import BaselineUse, baseline_use
+from .baseline_use import baseline_use
 from .cells_seen import ComparableCells
+from .check import Check
 from .confidential import by_other_gpus
 from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
@@ -44,20 +42,16 @@ from .localise import (
 from .nccl_settings import disabling
 from .omissions import doubts
 from .other_ways import by_other_ways, slow_pairs
-from .path_kinds import Uncovered, uncovered
+from .path_kinds import uncovered
 from .published import References, by_other_direction, tightened
 from .qualification_verdict import verdict_of
 from .replanned import renewed
 from .small_buffers import too_small
 from .suspects import Culprit, of_expected
 from .thresholds import ACQUITTAL_MARGIN
-from .usual_ranges import SIZES, UsualRange, UsualRanges
+from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, BELOW_RANGE, Judgement, Verdict, worst
 
-#: A value above the limit by at most this fraction is not implausible: clocks are not exact.
-IMPLAUSIBLE = 0.01
-#: A value that passes by less than this fraction gets a warning.
-WARN = 0.05
 #: Why the value of a size gets a warning, whatever its limit is.
 _BELOW_NEIGHBOUR = "far slower than a neighbouring size"
 #: Why a value that is within a wide range gets a warning.
@@ -66,92 +60,6 @@ _FAR_BELOW = "less than half of the typical value, within a range that is wide"
 _LOWEST = 1e-12
 #: Testcases in which CPUs reach the full rate of their memory.
 _STREAM = {case.name for case in STREAM}
-
-
-@dataclass(frozen=True)
-class Check(Tabular):
-    """All verdicts on a Document.
-
-    Attributes:
-        judgements: One per cell, the worst first.
-        testcases: Testcase name -> the worst verdict of its cells.
-        culprits: Devices and links that explain low cells.
-        accepted: Override -> number of cells that it accepts.
-        causes: Testcase name -> states of the hardware that may explain low values.
-        wrong: Devices and paths that delivered wrong data.
-        doubts: Why values that are as expected are no pass: what was not verified, or requested and not
-            measured.
-        baseline: What the baseline was compared with; None without one.
-        simulated: Whether no hardware was measured.
-        defects: What the facts show to be wrong, and where.
-        gates: Comparisons with published gates.
-        missing: What should be there and is not, the worst first.
-        nodes: Verdict on the nodes of a qualification; None for other runs.
-        dips: Sizes of curves that are far slower than a neighbouring one.
-        stale: Why the run is not judged at all: its age; empty if it is.
-        uncovered: Kinds of paths that were measured, and of which no value was judged.
-    """
-
-    judgements: tuple[Judgement, ...]
-    testcases: Mapping[str, Verdict]
-    culprits: tuple[Culprit, ...] = ()
-    accepted: Mapping[Override, int] = field(default_factory=dict)
-    causes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    wrong: tuple[WrongData, ...] = ()
-    doubts: tuple[str, ...] = ()
-    baseline: BaselineUse | None = None
-    simulated: bool = False
-    defects: tuple[str, ...] = ()
-    gates: tuple[GateComparison, ...] = ()
-    missing: tuple[Missing, ...] = ()
-    nodes: Verdict | None = None
-    dips: tuple[Dip, ...] = ()
-    stale: str = ""
-    uncovered: tuple[Uncovered, ...] = ()
-
-    def __repr__(self) -> str:
-        counts = Counter(judgement.verdict for judgement in self.judgements)
-        cells = ", ".join(f"{counts[verdict]} {verdict.word}" for verdict in Verdict if counts[verdict])
-        causes = "".join(f"; likely cause: {culprit}" for culprit in self.culprits)
-        kind = " (simulated)" if self.simulated else ""
-        return brief(f"Check{kind}: {self.verdict.word}; values: {cells or 'none'}{causes}")
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """The exit code that ``wirespeed check`` would end with: a pass of a simulated run proves nothing."""
-        code = self.verdict.exit_code
-        return ExitCode.NOT_JUDGED if self.simulated and code is ExitCode.PASS else code
-
-    @property
-    def ok(self) -> bool:
-        """Whether the verdict on a machine is pass, without warnings; never of a simulated one."""
-        return self.exit_code is ExitCode.PASS
-
-    @property
-    def verdict(self) -> Verdict:
-        """Verdict on the run: fail, warn, busy, interrupted or pass; unknown if nothing was judged.
-
-        A failed gate, or what is missing, fails the run; a defect that the facts show is at least a warning.
-        If no value of a kind of path was judged, the run is not judged, and a log is a warning. With
-        ``doubts``, values that are as expected are a warning; if none was compared with a set of gates,
-        nothing is known.
-        """
-        if self.stale:
-            return Verdict.UNKNOWN
-        of_run = (judgement.verdict for judgement in self.judgements if not judgement.key.testcase)
-        values = self.nodes or worst((*self.testcases.values(), *of_run))
-        absent = {missing.verdict for missing in self.missing}
-        if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):
-            return Verdict.FAIL
-        if values is Verdict.WARN or Verdict.WARN in absent or self.defects:
-            return Verdict.WARN
-        if values is not Verdict.PASS:
-            return Verdict.UNKNOWN if values is Verdict.WAIVED else values
-        if self.uncovered:
-            return worst(lost.of_run for lost in self.uncovered)
-        if self.doubts:
-            return Verdict.WARN
-        return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN
 
 
 def judge(document: Document, by: Criteria = BY_LIMITS) -> Check:
@@ -242,7 +150,7 @@ def _by_criteria(
     """The judgements on cells by limits, ranges, baseline, busy devices and assumed capacities."""
     machine = document.machine
     published = References(document)
-    alone = _Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance)
+    alone = Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance)
     judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]
     judged = [
         replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
@@ -363,116 +271,10 @@ def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, f
     return rates
 
 
-@dataclass(frozen=True)
-class _Alone:
-    """Judges cells independently of each other.
-
-    Attributes:
-        machine: The machine.
-        memories: Index of the link of a memory -> rate that the CPUs reached in it, in B/s.
-        usual: What is usual for values that no known link limits.
-        tolerance: A value fails if it is below its baseline by more than this fraction.
-    """
-
-    machine: Machine
-    memories: Mapping[int, float]
-    usual: UsualRanges
-    tolerance: float
-
-    def of(self, measured: Placed, entry: Entry | None) -> Judgement:
-        """The judgement on a cell, for which a baseline may have an entry."""
-        cell, value = measured.cell, measured.cell.value
-        if value is None:
-            if measured.result.status is Status.PASSED and not cell.reason:
-                return Judgement(measured.key, measured.unit, Verdict.FAIL, why="no value, and no reason why")
-            return Judgement(measured.key, measured.unit, _without_value(measured.result), why=cell.reason)
-        passed = Judgement(measured.key, measured.unit, Verdict.PASS, value, cell.limit)
-        if _has_few_samples(measured):
-            why = f"fewer than {SCATTER_SAMPLES} samples: a single call may take longer than the others"
-            return replace(passed, verdict=Verdict.UNKNOWN, why=why)
-        peak = cell.peak or cell.limit
-        if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
-            why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
-            least, normal = cell.expected
-            return replace(
-                passed, verdict=Verdict.IMPLAUSIBLE, limit=peak, least=least, normal=normal, why=why
-            )
-        if cell.expect:
-            ranged = _by_expectation(passed, value, cell.limit, cell.expect)
-        elif cell.expected:
-            ranged = self._by_range(passed, value, cell)
-        elif known := None if entry and entry.judges else self.usual.of(measured):
-            ranged = _by_usual_range(passed, value, known)
-        else:
-            ranged = replace(passed, verdict=Verdict.UNKNOWN, why=_unjudged(measured, self.machine))
-        if entry is None:
-            return ranged
-        if not entry.judges:
-            why = "the runs of the baseline differ too much"
-            return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
-        compared = _by_baseline(passed, value, entry, self.tolerance)
-        only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
-        return ranged if only_tightens else compared
-
-    def _by_range(self, passed: Judgement, value: float, cell: Cell) -> Judgement:
-        assert cell.expected
-        least, normal = cell.expected
-        if value >= least * (1 + WARN):
-            return replace(passed, least=least, normal=normal)
-        if cell.shared:
-            return self.by_memories(passed, value, cell)
-        low_end = Verdict.WARN, "at the low end of the expected range"
-        verdict, why = low_end if value >= least else (Verdict.FAIL, BELOW_RANGE)
-        return replace(passed, verdict=verdict, least=least, normal=normal, why=why)
-
-    def by_memories(self, judgement: Judgement, value: float, cell: Cell) -> Judgement:
-        """Judge a value that is low for its links, but whose transfers share memories of unknown capacity.
-
-        The rate of the CPUs is only an estimate of the capacity, so a low value is at most a warning.
-        """
-        assert cell.expected
-        low, typical = measured_memory()
-        least, normal = cell.expected
-        for link, carried in cell.shared:
-            where = self.machine.links[link].source
-            if not carried or link not in self.memories:
-                why = f"several transfers pass through the host bridges of {where}, whose capacity is unknown"
-                if carried:
-                    why = f"several transfers share the memory of {where}, whose capacity is unknown; "
-                    why += "measure host_stream_copy in the same run"
-                return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
-            least = min(least, self.memories[link] * low / carried)
-            normal = min(normal, self.memories[link] * typical / carried)
-        links = self.machine.links
-        rates = ", ".join(f"{links[i].source} {self.memories[i] / 1e9:.0f} GB/s" for i, _ in cell.shared)
-        basis = f"transfers share host memory; the CPUs reached {rates} in this run"
-        if value < least:
-            return replace(judgement, verdict=Verdict.WARN, least=least, normal=normal, why=f"low; {basis}")
-        return replace(judgement, least=least, normal=normal, basis=basis)
-
-
 def _problems(document: Document, wrong: Sequence[WrongData]) -> Iterator[Missing]:
     """What features find wrong besides values."""
     for problems in functions("judging", "problems"):
         yield from problems(document, wrong)
-
-
-def _has_few_samples(measured: Placed) -> bool:
-    """Return whether a block list has too few samples to judge it: its time contains the submission."""
-    n = measured.cell.statistics.n if measured.cell.statistics else 0
-    key = measured.key
-    return 0 < n < SCATTER_SAMPLES and any(
-        alike(key.testcase, key.table) is not None for alike in functions("judging", "alike")
-    )
-
-
-def _without_value(result: TestcaseResult) -> Verdict:
-    """Return the verdict on what has no value."""
-    if result.status is Status.NO_MEMORY:
-        return Verdict.UNKNOWN
-    if result.status is Status.INTERRUPTED:
-        return Verdict.INTERRUPTED
-    return Verdict.WAIVED if result.status.good else Verdict.FAIL
 
 
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
@@ -481,69 +283,8 @@ def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdi
     if result.status.good:
         return verdict
     lacks_memory = result.status is Status.NO_MEMORY and Verdict.BUSY in verdicts
-    ended = Verdict.BUSY if lacks_memory else _without_value(result)
+    ended = Verdict.BUSY if lacks_memory else without_value(result)
     return min(verdict, ended, key=lambda verdict: verdict.rank)
-
-
-def _by_expectation(
-    judgement: Judgement, value: float, limit: float | None, expect: Expectation
-) -> Judgement:
-    """Judge a value by what the user expects of it, in place of the expected range."""
-    if expect.of_limit and limit is None:
-        why = f"expected {expect.of_limit:.0%} of the limit, but no limit is known"
-        return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
-    least = max(expect.least or 0.0, (expect.of_limit or 0.0) * (limit or 0.0)) or None
-    low, high = least is not None and value < least, expect.most is not None and value > expect.most
-    bound = expect.most if high else least
-    text = format_time(bound or 0.0) if judgement.unit is Unit.TIME else f"{(bound or 0.0) / GB:.4g} GB/s"
-    origin = f"by {expect.origin}" if expect.origin else "of it"
-    why = f"{'below' if low else 'above'} the {text} that are expected {origin}" if low or high else ""
-    verdict = Verdict.FAIL if low or high else Verdict.PASS
-    return replace(judgement, verdict=verdict, least=least or expect.most, why=why)
-
-
-def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
-    """Judge a value that no known link limits by what is usual."""
-    verdict, why = known.verdict(value, judgement.unit, IMPLAUSIBLE)
-    limit = known.most if verdict is Verdict.IMPLAUSIBLE else judgement.limit or known.limit
-    return replace(judgement, verdict=verdict, limit=limit, least=known.bound, normal=known.usual, why=why,
-                   basis=known.basis)  # fmt: skip
-
-
-def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: float) -> Judgement:
-    allowed = max(tolerance, DEVIATIONS * entry.spread)
-    if judgement.unit.more_is_better:
-        least, change = entry.median * (1 - allowed), 1 - value / entry.median
-        failed, side = value < least, "below"
-    else:
-        least, change = entry.median * (1 + allowed), value / entry.median - 1
-        failed, side = value > least, "above"
-    why = f"{change:.1%} {side} the baseline of {entry.runs} run{'s' * (entry.runs > 1)}" if failed else ""
-    verdict = Verdict.FAIL if failed else Verdict.PASS
-    return replace(judgement, verdict=verdict, least=least, normal=entry.median, why=why)
-
-
-def _unjudged(measured: Placed, machine: Machine) -> str:
-    """Return why a cell with a value cannot be judged."""
-    cpuless = {node.name for node in machine.numa if node.memory_bytes and not node.cpus}
-    if not cpuless.isdisjoint({measured.key.row, measured.key.column}):
-        return "memory of NUMA nodes without CPUs, such as HBM or CXL: its capacity is unknown"
-    if measured.unit is Unit.TIME:
-        return "latency needs a baseline"
-    if (run := measured.result.collective) is not None and run.ranks == 1:
-        nothing = "nothing: its bus bandwidth is 0 by definition"
-        return f"one rank sends {'only to itself' if measured.cell.value else nothing}"
-    if run is not None and not run.ranks:
-        return "the number of ranks is unknown"
-    if measured.cell.limit is not None:
-        return "not limited by link bandwidth"
-    unknown = [link for i, *_ in measured.cell.links if (link := machine.links[i]).capacity is None]
-    cores = max((len(node.cores) for node in machine.numa), default=1)
-    if measured.result.name == SIZES and measured.cell.bytes < LEAST_PART * cores:
-        return "copy too small: thread start-up dominates"
-    kinds = {LinkKind.MEMORY: "memory"}
-    nouns = dict.fromkeys(kinds.get(link.kind, f"{link.kind} links") for link in unknown)
-    return f"unknown capacity of {' and '.join(nouns)}" if nouns else "no limit is known"
 
 
 def _blame(
@@ -599,7 +340,7 @@ def _blame(
 def _failures(document: Document) -> Iterator[Judgement]:
     """Yield the judgements on testcases that failed or ended early, and on an interrupted run."""
     for result in (result for result in document.testcases if not result.status.good):
-        why, verdict = f"{result.status}: {result.reason}", _without_value(result)
+        why, verdict = f"{result.status}: {result.reason}", without_value(result)
         yield Judgement(Key(result.name, "", "", ""), Unit.RATE, verdict, why=why)
     if document.interrupted:
         why = f"run interrupted: {document.interrupted}"

@@ -15,8 +15,8 @@ from .criteria import BY_LIMITS, Criteria
 if TYPE_CHECKING:
     from ..document import Document
     from ..results.cells import Key, Placed
+    from .check import Check
     from .diagnosis import Diagnosis
-    from .judge import Check
     from .overview import Overview
     from .verdict import Judgement, Verdict
 

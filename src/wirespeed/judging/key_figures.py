@@ -12,7 +12,7 @@ from ..document import Document, TestcaseResult
 from ..measurement import Unit
 from ..statistics import grouped
 from ..units import format_size
-from .judge import Check
+from .check import Check
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_MEMORY, PathKind, path_kind, path_kinds
 from .small_buffers import CACHED
 from .verdict import Judgement, Verdict, share, worst

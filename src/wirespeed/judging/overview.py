@@ -17,11 +17,11 @@ from ..statistics import grouped
 from ..units import many
 from . import advice as advised
 from .advice import Advice, advice_at
+from .check import Check
 from .diagnosis import Diagnosis, corrupting, diagnose
 from .error_advice import of_error
 from .finding import Finding
 from .inventory import Missing
-from .judge import Check
 from .key_figures import KeyFigure, failures, fraction, key_figures
 from .localise import WrongData
 from .omissions import is_verified, unmeasured

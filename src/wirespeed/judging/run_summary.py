@@ -11,7 +11,7 @@ from pathlib import Path
 from ..hardware.topology import Machine
 from ..results.settings import attributes, gpus_of
 from ..terminal import one_line
-from .judge import Check
+from .check import Check
 from .judged import Judged
 from .overview import Overview
 from .suspects import any_of

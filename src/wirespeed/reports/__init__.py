@@ -17,7 +17,7 @@ from .style import SIMULATED, DialectName, Style
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..judging.judge import Check
+    from ..judging.check import Check
     from ..judging.judged import Judged
     from ..results.read_many import Unreadable
     from .checked_runs import CheckedRun

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from ..document import Document, Status, TestcaseResult
-from ..judging.judge import Check
+from ..judging.check import Check
 from ..judging.judged import Judged
 from ..results.read_many import Unreadable
 from ..tables import Table

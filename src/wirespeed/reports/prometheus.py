@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ..document import Document, Status
+from ..judging.check import Check
 from ..judging.criteria import end_of
 from ..judging.device_verdicts import device_lowest, device_verdicts, devices_of_cells
 from ..judging.gates import GateVerdict
-from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.run_summary import WORDS
 from ..judging.verdict import Verdict, share

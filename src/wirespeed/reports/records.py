@@ -12,9 +12,9 @@ import msgspec
 from ..document import Document, TestcaseResult
 from ..errors import MissingPackage
 from ..hardware.topology import Machine
+from ..judging.check import Check
 from ..judging.diagnosis import Diagnosis
 from ..judging.gates import GateComparison
-from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.suspects import any_of
 from ..measurement import Unit

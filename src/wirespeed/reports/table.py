@@ -13,7 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
-from ..judging.judge import Check
+from ..judging.check import Check
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..measurement import Axis, Unit

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from ..document import Document, Status, TestcaseResult
-from ..judging.judge import Check
+from ..judging.check import Check
 from ..judging.omissions import is_verified
 from ..judging.verdict import Verdict
 from ..peer_access import PeerVerdict

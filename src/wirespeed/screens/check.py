@@ -17,9 +17,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
+from ..judging.check import Check
 from ..judging.gates import GateComparison, GateVerdict
 from ..judging.inventory import Missing
-from ..judging.judge import Check
 from ..judging.judged import Judged
 from ..judging.key_figures import KeyFigure
 from ..judging.omissions import omitted

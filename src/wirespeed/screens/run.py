@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
-from ..judging.judge import Check
+from ..judging.check import Check
 from ..judging.judged import Judged
 from ..judging.path_kinds import COLLECTIVES, GPU_GPU, PathKind, path_kind, path_kinds
 from ..judging.verdict import Verdict

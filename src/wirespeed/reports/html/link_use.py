@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ...hardware.topology import Link, LinkKind, Machine
-from ...judging.judge import Check
+from ...judging.check import Check
 from ...judging.judged import Judged
 from ...judging.localise import suspects_of_links
 from ...judging.verdict import Judgement, Verdict, worst

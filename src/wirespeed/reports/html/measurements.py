@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ...document import Status, TestcaseResult
-from ...judging.judge import Check
+from ...judging.check import Check
 from ...judging.judged import Judged
 from ...judging.overview import not_as_expected
 from ...judging.path_kinds import PathKind, path_kind, path_kinds
