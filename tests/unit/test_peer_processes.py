@@ -16,10 +16,8 @@ import pytest
 
 import wirespeed
 from tests.fakes.peer_gpu import COUNT, VARIABLE
-from tests.warm import Warm
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
-from wirespeed.features.p2p import processes as peer_processes
 from wirespeed.features.p2p.attempts import attempt_peers
 from wirespeed.features.p2p.processes import of_nccl
 from wirespeed.hardware.facts import OK, Fact, Facts, Known
@@ -29,18 +27,10 @@ from wirespeed.peer_access import ALL, MOST_PEERS, SHORT, Attempt, PeerAccess, P
 M, V = PeerMechanism, PeerVerdict
 
 
-#: Tests whose processes load everything themselves; the others' are forked.
-TRUE_STARTS = (
-    "test_good_gpus_pass_all_mechanisms", "test_a_process_that_cannot_start_says_nothing_of_the_gpus",
-)  # fmt: skip
-
-
 @pytest.fixture(autouse=True)
-def importable(monkeypatch: pytest.MonkeyPatch, warm: Warm, request: pytest.FixtureRequest) -> None:
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     """Child processes import the fake."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    if request.node.name not in TRUE_STARTS:
-        monkeypatch.setattr(peer_processes, "subprocess", warm.subprocess)
 
 
 def machine(gpus: int = 2) -> Machine:
@@ -213,7 +203,6 @@ INTERRUPTED = """
 import wirespeed
 from tests.unit.test_peer_processes import machine
 from wirespeed.document import Document
-from wirespeed.features.p2p import processes as peer_processes
 from wirespeed.features.p2p.attempts import attempt_peers
 from wirespeed.hardware.facts import Facts
 attempt_peers(machine(4), Facts([]))
