@@ -15,7 +15,7 @@ import pytest
 
 from tests.unit.test_qualify_job import Worlds, impatient, in_threads, quick, worlds  # noqa: F401
 from wirespeed.errors import WirespeedError
-from wirespeed.features.qualify import job, job_nodes, tcp_probe
+from wirespeed.features.qualify import job, job_nodes, process_cluster, tcp_probe
 from wirespeed.features.qualify.procedure import Procedure
 from wirespeed.features.qualify.tcp_probe import TcpProbe
 from wirespeed.judging.qualification_verdict import verdict_of
@@ -43,7 +43,7 @@ def lying(rank: int, lie: Callable[[Any, Any], Any]) -> Callable[[Any], None]:
                 probes.append(TcpProbe(bytes(task[0])))
                 true = job_nodes.introduction(probes[0].port, task)
             else:
-                true = job_nodes.work(probes[0], task)
+                true = process_cluster.work(probes[0], task)
             return lie(task, true) if world.rank == rank else true
 
         with suppress(RankLost):

@@ -12,7 +12,7 @@ import wirespeed
 from wirespeed import backends
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
-from wirespeed.backends.simulated.hardware import SimulatedMeasurement
+from wirespeed.backends.simulated.prepared import SimulatedMeasurement
 from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.driver import hardware_state, worker

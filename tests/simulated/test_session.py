@@ -20,7 +20,7 @@ from wirespeed import backends as _backends
 from wirespeed.backends.base import Backend, BackendDetails, Prepared
 from wirespeed.backends.simulated import collectives, parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
-from wirespeed.backends.simulated.hardware import SimulatedMeasurement
+from wirespeed.backends.simulated.prepared import SimulatedMeasurement
 from wirespeed.document import UNFINISHED, Document, Status, TestcaseResult
 from wirespeed.driver import session
 from wirespeed.driver.jobs import Observed, begun

@@ -99,7 +99,7 @@ def test_totals_that_are_as_high_as_expected_need_no_warning(last: float, warned
 
 
 def test_the_warning_is_in_the_document(monkeypatch: pytest.MonkeyPatch) -> None:
-    from wirespeed.backends.simulated.hardware import SimulatedMeasurement
+    from wirespeed.backends.simulated.prepared import SimulatedMeasurement
 
     one = measurement("gpu0 -> gpu1; gpu0 -> gpu1")
     late = sample(one, 1, 2)

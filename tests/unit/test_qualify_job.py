@@ -22,13 +22,14 @@ from wirespeed.backends import describe
 from wirespeed.backends.tree import Tree
 from wirespeed.document import Document
 from wirespeed.errors import UsageError, WirespeedError
-from wirespeed.features.qualify import job, job_nodes, tcp_probe, transfer_cluster
-from wirespeed.features.qualify.job_nodes import JobNodes, ProcessCluster, own_table, own_values
+from wirespeed.features.qualify import job, job_nodes, process_cluster, tcp_probe, transfer_cluster
+from wirespeed.features.qualify.job_nodes import JobNodes, own_table, own_values
 from wirespeed.features.qualify.losses import lossy
 from wirespeed.features.qualify.messages import messages_between
 from wirespeed.features.qualify.node_facts import NodeFacts, differences, node_facts
 from wirespeed.features.qualify.pairing import matchings
 from wirespeed.features.qualify.procedure import Procedure
+from wirespeed.features.qualify.process_cluster import ProcessCluster
 from wirespeed.features.qualify.simulated_cluster import SimulatedCluster
 from wirespeed.features.qualify.tcp_probe import TcpProbe
 from wirespeed.features.qualify.text import evidence
@@ -357,7 +358,7 @@ def test_nodes_on_one_machine_do_not_measure_themselves(
     worlds: Worlds, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would disturb each other: namespaces and containers share the boot of a kernel."""
-    monkeypatch.setattr(job_nodes, "own_values", lambda: {PartKind.MEMORY: [1e9, 2e9]})
+    monkeypatch.setattr(process_cluster, "own_values", lambda: {PartKind.MEMORY: [1e9, 2e9]})
     made = worlds(2)
     threads = in_threads(made, lambda world: job.serve(world, 60.0))
     cluster = job.lead(made[0], {}, [], "tcp", 60.0)
@@ -428,8 +429,8 @@ def test_processes_say_what_they_sent_again(worlds: Worlds, quick: None) -> None
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """As few messages of each size as possible."""
-    monkeypatch.setattr(job_nodes, "_SIZE_S", 0.0)
-    monkeypatch.setattr(job_nodes, "_TIMES", 0.0)
+    monkeypatch.setattr(process_cluster, "_SIZE_S", 0.0)
+    monkeypatch.setattr(process_cluster, "_TIMES", 0.0)
 
 
 @pytest.mark.parametrize("both", [False, True])

@@ -11,7 +11,7 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.document import Document, Status, TestcaseResult
-from wirespeed.hardware.limits import JUDGED_BYTES, JUDGED_COPY_BYTES
+from wirespeed.hardware.judged_sizes import JUDGED_BYTES, JUDGED_COPY_BYTES
 from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.hardware_changes import hardware_changes
 from wirespeed.judging.judge import judge

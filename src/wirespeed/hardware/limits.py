@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from ..collectives.operations import OPERATIONS
 from ..errors import MachineError
 from ..measurement import Measurement, Place, Reduce
-from ..model import Access, Collective, Engine, Executor, Memory, MemoryKind, Method, Operation, Transfer
+from ..model import Access, Collective, Engine, Executor, Memory, Operation, Transfer
 from ..units import MIB
+from .judged_sizes import JUDGED_BYTES, JUDGED_COPY_BYTES, START_S, is_between, is_judged, is_small
 from .network import Demand, Network, fair_shares, rate_of
 from .topology import EngineRate, Link, LinkKind, Machine
 
@@ -160,21 +161,6 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
     return values
 
 
-#: The range of smaller buffers allows for the start of each copy; caches may keep them (those of GPUs have up
-#: to 126 MB).
-JUDGED_BYTES = 256 * MIB
-#: As before, for copies by GPUs between memories: the path between these limits, not a cache.
-JUDGED_COPY_BYTES = 128 * MIB
-#: A block list is judged like one copy if each block takes this long at the lowest rate, in s: eight times
-#: the submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block. What is
-#: staged moves its bytes several times.
-_JUDGED_BLOCK_S = {
-    Method.LOOP: 16e-6, Method.BATCH: 16e-6, Method.KERNEL: 1e-6, Method.KERNEL_BULK: 1e-6,
-}  # fmt: skip
-#: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
-#: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy
-#: engines over NVLink, at most 2.1 µs by kernels, 2.3 to 7.0 µs within a GPU.
-START_S = (10e-6, 3e-6)
 #: As before, of a collective. Recorded there for two GPUs: 7 to 19 µs for 8 B to 32 KiB; more ranks take
 #: longer, and an algorithm for small arrays moves them more slowly.
 START_OF_COLLECTIVE_S = (200e-6, 20e-6)
@@ -182,12 +168,6 @@ START_OF_COLLECTIVE_S = (200e-6, 20e-6)
 _RANKS_OF_START = 8
 #: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of small buffers.
 CACHED = 1.5
-#: Largest cache of GPUs by compute capability, in bytes, from data sheets: A100, RTX 4090, H100 and H200,
-#: B200, RTX 5090; and of all others. Two H200s copied 64 MiB at 0.90 of the rate of 1 GiB, 16 MiB at 1.13.
-_GPU_CACHE_BYTES = {"8.0": 40e6, "8.9": 72e6, "9.0": 50e6, "10.0": 126e6, "12.0": 128e6}
-_ANY_GPU_CACHE_BYTES = 128e6
-#: Smaller buffers are judged if one copy takes this long at the rate to which it is held, in s.
-_JUDGED_COPY_S = 1e-3
 #: Lowest fraction of a requested rate that is expected: the waits between the pieces of a copy cost time.
 HELD = 0.9
 #: Links below this load are omitted.
@@ -280,11 +260,11 @@ def allowances(
         # What lists that move both ways, or next to a computation, should reach is unknown.
         several_lists = measurement.moves_lists and len(transfers) > 1
         judged = not (measurement.is_staggered or several_lists) and all(
-            _is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
+            is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
             for i in place.transfers
         )
         expected = (least, normal) if judged and least is not None and normal is not None else None
-        if expected and peak and any(_is_small(t) and not _is_between(t) for t in own):
+        if expected and peak and any(is_small(t) and not is_between(t) for t in own):
             peak *= CACHED
         payload = [plain[i].weights if plain else {} for i in place.transfers]
         parts = _parts(place, own, [typical[i] for i in place.transfers], payload)
@@ -306,7 +286,7 @@ def allowances(
 def _started(measurement: Measurement, flows: _Flows, seconds: float) -> _Flows:
     """The flows with the time that the start of each copy of a small buffer takes, in s."""
     return [
-        (demand, with_start(share, t.bytes, seconds) if share and _is_small(t) else share)
+        (demand, with_start(share, t.bytes, seconds) if share and is_small(t) else share)
         for t, (demand, share) in zip(measurement.transfers, flows, strict=True)
     ]
 
@@ -450,73 +430,3 @@ def capped(
         for below in (low.efficiency / normal.efficiency,)
     ]
     return (*own, *rates)
-
-
-def _is_small(transfer: Transfer) -> bool:
-    """Whether the start of a copy, or a cache, matters to its rate; what is held to a rate waits anyway."""
-    by_gpu = transfer.engine is not Engine.CPU
-    least = JUDGED_COPY_BYTES if by_gpu and _is_between(transfer) else JUDGED_BYTES
-    return transfer.bytes < least and not transfer.is_paced and transfer.calls is None
-
-
-def _is_between(transfer: Transfer) -> bool:
-    """Whether it connects two devices: the path limits it, not a cache."""
-    ends = [(end.rank, end.device) for end in (transfer.source, transfer.destination)]
-    return ends[0] != ends[1]
-
-
-def _is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
-    """Whether link bandwidth limits a transfer, so that it can be judged.
-
-    Args:
-        network: The links.
-        transfer: The transfer.
-        demand: What it takes of them.
-        lowest: Its lowest rate, in B/s.
-    """
-    kinds = (transfer.source.kind, transfer.destination.kind)
-    if network.machine.confidential and MemoryKind.DEVICE in kinds and {*kinds} != {MemoryKind.DEVICE}:
-        return False  # the driver encrypts it
-    if calls := transfer.calls:  # how fast the medium is decides
-        known = all(
-            network.unknown_memory(e.device) is None for e in transfer.ends if e.kind is MemoryKind.FILE
-        )
-        return known and not calls.random and transfer.bytes >= _JUDGED_COPY_S * (lowest or math.inf)
-    return (
-        transfer.operation is not Operation.CHASE
-        and transfer.pace == 1
-        and not transfer.executor.blocks
-        and not transfer.executor.threads
-        and not transfer.also
-        and _has_large_blocks(transfer, lowest)
-        and (transfer.engine is Engine.CPU or MemoryKind.PAGEABLE not in kinds)
-        and _is_large_enough(network, transfer, demand, lowest)
-    )
-
-
-def _has_large_blocks(transfer: Transfer, lowest: float | None) -> bool:
-    """Whether a block list is as fast as one copy at its lowest rate in B/s; on CPUs caches decide."""
-    scattered = transfer.scattered
-    if scattered is None or lowest is None:
-        return scattered is None
-    least_s = math.inf if transfer.engine is Engine.CPU else _JUDGED_BLOCK_S.get(scattered.method, math.inf)
-    is_long = scattered.block >= least_s * lowest and transfer.bytes >= _JUDGED_COPY_S * lowest
-    return is_long and not _is_small(transfer)
-
-
-def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
-    """Whether neither the start of the copies nor a cache decides their rate."""
-    if transfer.bytes * transfer.counted / transfer.rate >= _JUDGED_COPY_S:
-        return True
-    if transfer.engine is Engine.CPU:
-        return transfer.bytes >= max(JUDGED_BYTES, network.machine.last_cache_bytes())
-    if transfer.is_paced:
-        return transfer.bytes >= (JUDGED_COPY_BYTES if _is_between(transfer) else JUDGED_BYTES)
-    if not _is_small(transfer):
-        return True
-    gpu = next((gpu for gpu in network.machine.gpus if gpu.name == transfer.source.device), None)
-    cache = _GPU_CACHE_BYTES.get(gpu.compute_capability if gpu else "", _ANY_GPU_CACHE_BYTES)
-    if not _is_between(transfer) and transfer.bytes < cache:
-        return False
-    far = any(network.links[link].kind is LinkKind.NETWORK for link in demand.weights)
-    return not far and lowest is not None and transfer.bytes >= START_S[0] * lowest

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from ..document import Document
-from ..hardware.limits import JUDGED_BYTES
+from ..hardware.judged_sizes import JUDGED_BYTES
 from ..hardware.network import Network
 from ..hardware.topology import LinkKind
 from ..measurement import Measurement, Unit

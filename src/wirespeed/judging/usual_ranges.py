@@ -15,7 +15,7 @@ from ..document import Document
 from ..errors import MachineError
 from ..hardware.devices import NumaNode
 from ..hardware.facts import OFF, Facts, Known
-from ..hardware.limits import JUDGED_BYTES
+from ..hardware.judged_sizes import JUDGED_BYTES
 from ..hardware.network import Network
 from ..hardware.topology import Cache, LinkKind
 from ..measurement import Unit

@@ -14,7 +14,8 @@ from ..collectives.operations import OPERATIONS
 from ..data import efficiencies, gpu_sheet
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
-from ..hardware.limits import JUDGED_BYTES, Allowance, allowances, links_among, slowest_sender
+from ..hardware.judged_sizes import JUDGED_BYTES
+from ..hardware.limits import Allowance, allowances, links_among, slowest_sender
 from ..hardware.network import Network, rate_of
 from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Measurement

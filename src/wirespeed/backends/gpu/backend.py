@@ -30,7 +30,8 @@ from .gpu_driver import GpuDriver, Monitor, driver_of
 from .launch_config import LIST_GRANULE, NODE, WORD, unfit
 from .loaded_links import LoadedLinks
 from .memory import GpuBufferPool
-from .prepared import GpuBlocks, GpuPrepared, HostTimed, Signals
+from .prepared import GpuPrepared, HostTimed, Signals
+from .prepared_blocks import GpuBlocks
 
 _CONFIDENTIAL = "the GPUs are in confidential computing mode"
 #: Operations of an engine; the engine sm supports all, and others only copies.

@@ -17,8 +17,9 @@ from ...units import format_size
 from ..base import Backend, BackendDetails, Prepared
 from ..collective_backend import CollectiveBackend
 from .collectives import SimulatedMix, connect
-from .hardware import SimulatedHardware, SimulatedMeasurement
+from .hardware import SimulatedHardware
 from .pairs import SimulatedPair
+from .prepared import SimulatedMeasurement
 
 
 class SimulatedBackend(Backend):

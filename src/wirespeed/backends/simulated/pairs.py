@@ -26,7 +26,7 @@ from ...model import (
     MessagePattern,
     Sharing,
 )
-from .hardware import SimulatedMeasurement
+from .prepared import SimulatedMeasurement
 
 #: Round-trip latency in s, and rate in B/s (400 Gb/s), of ranks without a path on the machine.
 _DEFAULT_LATENCY_S, _DEFAULT_RATE = 4e-6, 50e9

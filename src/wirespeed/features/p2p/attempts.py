@@ -55,7 +55,7 @@ def attempt_peers(
     began = time.monotonic()
     seed = secrets.randbits(32) if seed is None else seed
     if machine.simulated:
-        from ...backends.simulated.hardware import attempted
+        from ...backends.simulated.peers import attempted
 
         tried = attempted(machine, mechanisms, seed)
     else:

@@ -10,8 +10,9 @@ from ...backends.host.nic_facts import is_disabled
 from ...errors import WirespeedError
 from ...worlds.base import RankLost, World
 from ...worlds.crew import Crew
-from .job_nodes import OWN_S, ProcessCluster, introduce, introduction, work
+from .job_nodes import OWN_S, introduce, introduction
 from .node_facts import interface_of
+from .process_cluster import ProcessCluster, work
 from .tcp_probe import TcpProbe
 from .transfer_cluster import TransferCluster
 
