@@ -10,7 +10,7 @@ from ..document import Status, TestcaseResult
 from ..features import functions
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Expectation, Unit
-from ..results.baseline import DEVIATIONS, Entry
+from ..results.baseline import DEVIATIONS, BaselineCell
 from ..results.cells import Placed
 from ..statistics import SCATTER_SAMPLES
 from ..tables import Cell
@@ -43,7 +43,7 @@ class Alone:
     usual: UsualRanges
     tolerance: float
 
-    def of(self, measured: Placed, entry: Entry | None) -> Judgement:
+    def of(self, measured: Placed, entry: BaselineCell | None) -> Judgement:
         """The judgement on a cell, for which a baseline may have an entry."""
         cell, value = measured.cell, measured.cell.value
         if value is None:
@@ -149,7 +149,7 @@ def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Ju
                    basis=known.basis)  # fmt: skip
 
 
-def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: float) -> Judgement:
+def _by_baseline(judgement: Judgement, value: float, entry: BaselineCell, tolerance: float) -> Judgement:
     allowed = max(tolerance, DEVIATIONS * entry.spread)
     if judgement.unit.more_is_better:
         least, change = entry.median * (1 - allowed), 1 - value / entry.median

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..features import functions
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Unit
-from ..results.baseline import Entry
+from ..results.baseline import BaselineCell
 from ..results.cells import Key, Placed, busy_devices, placed
 from ..results.overrides import check_links
 from ..statistics import grouped
@@ -143,7 +143,7 @@ def _of_slowest_product(measured: Placed, machine: Machine) -> Placed:
 def _by_criteria(
     document: Document,
     cells: Sequence[Placed],
-    entries: Mapping[Key, Entry],
+    entries: Mapping[Key, BaselineCell],
     small: Mapping[Key, str],
     by: Criteria,
 ) -> list[Judgement]:
@@ -191,7 +191,7 @@ def _warn_of_bridges(judged: list[Judgement], cells: Sequence[Placed]) -> None:
 
 
 def _by_other_ways(
-    judged: list[Judgement], cells: Sequence[Placed], entries: Mapping[Key, Entry], machine: Machine
+    judged: list[Judgement], cells: Sequence[Placed], entries: Mapping[Key, BaselineCell], machine: Machine
 ) -> dict[int, Judgement]:
     """The judgements on copies that are slower than other ways between the same ends, by index.
 
@@ -204,7 +204,7 @@ def _by_other_ways(
     return slower
 
 
-def _is_final(measured: Placed, entries: Mapping[Key, Entry]) -> bool:
+def _is_final(measured: Placed, entries: Mapping[Key, BaselineCell]) -> bool:
     """Whether the user or a baseline says what is expected of a value."""
     entry = entries.get(measured.key)
     return measured.cell.expect is not None or (entry is not None and entry.judges)
