@@ -144,12 +144,6 @@ class Measurement:
         """Whether it runs a collective next to transfers; all works of one kind are load."""
         return len({type(work) for work in self.works}) > 1
 
-    @cached_property
-    def is_staggered(self) -> bool:
-        """Whether its transfers begin at different times; a load that begins earlier counts as together."""
-        starts = {t.start for t in self.transfers if t.role is Role.MEASURED}
-        return len(starts) > 1 or any(t.start > min(starts, default=0.0) for t in self.transfers)
-
     @property
     def uses_new_buffers(self) -> bool:
         """Whether each sample has new buffers, and therefore one copy and no warm-up."""
