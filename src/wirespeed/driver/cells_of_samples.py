@@ -74,7 +74,6 @@ def cell_of(
         samples=values,
         rounds=middles if len(middles) > 1 else (),
         interval=None if use_mean else interval(middles, UNSEEN[kind_of(measurement, place)]),
-        expect=place.expect,
         calls=_calls(rounds) if measurement.moves_lists and not place.reduce.is_time else None,
     )
 
