@@ -15,7 +15,9 @@ from ...backends.nccl import usable_gpus
 from ...backends.provider import Group, Provider
 from ...backends.rank_groups import colors_of, group_of, largest_of_gpus, settings, smallest
 from ...cli.commands import called_as
-from ...cli.common import check_format, lead, texts_aside
+from ...cli.leading import lead
+from ...cli.parsed import check_format
+from ...cli.run_files import texts_aside
 from ...collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ...errors import ExitCode, MachineError, StorageError, UsageError, WirespeedError
 from ...hardware.topology import Machine
