@@ -310,7 +310,7 @@ class Saver(Drafting):
 
 
 def files_in(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
-    """Files, and in place of each folder its ``*.json`` files and logs, and those of the folders in it.
+    """Files, and in place of each folder its ``*.json`` files and logs, also of the folders in it.
 
     Deeper folders and other files are left out, as ``left_out`` says; hidden ones are ignored.
 

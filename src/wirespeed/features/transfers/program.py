@@ -140,7 +140,7 @@ def _unique(labels: Sequence[str]) -> list[str]:
 
 
 def _values(works: Sequence[Labelled]) -> Iterator[tuple[str, Unit, Place]]:
-    """Yield label, unit and place of each measured work, then those of the sum of several rates."""
+    """Yield label, unit and place of each measured work, then of the sum of several rates."""
     rates = []
     for i, each in enumerate(works):
         if each.work.role is Role.LOAD:
