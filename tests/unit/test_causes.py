@@ -336,7 +336,8 @@ def index() -> str:
         faults = [cause.name for cause in ones if cause.weight in (Weight.DEFECT, Weight.BUSY)]
         others = [cause.name for cause in ones if cause.name not in faults]
         anchor = re.sub(r"[^\w -]", "", f"slow {symptom}".lower()).replace(" ", "-")
-        rows.append(f"| [{symptom}](reference/causes.md#{anchor}) | {', '.join(faults)} | {', '.join(others)} |\n")
+        row = f"[{symptom}](reference/causes.md#{anchor}) | {', '.join(faults)} | {', '.join(others)}"
+        rows.append(f"| {row} |\n")
     return "".join(rows)
 
 

@@ -87,7 +87,7 @@ def test_the_command_shows_pages_sections_and_causes(capsys: pytest.CaptureFixtu
     [
         ("slurm", "Slurm: prolog, epilog and health check", "clusters#how-to-launch"),
         ("Nagios", "A line and a code for a program", ""),
-        ("prometheus", "Reports for programs", "operate"),
+        ("prometheus", "Metrics for Prometheus", "operate"),
         ("busbw", "busbw", "collectives"),
         ("GB/s", "GB/s, GiB/s", ""),
         ("nvlink", "nvlinks", "nvlinks-inactive"),
