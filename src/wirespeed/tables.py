@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from .measurement import Axis, Expectation, Unit
+from .measurement import Axis, Unit
 from .terminal import brief
 from .units import many
 
@@ -157,7 +157,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         rounds: The median of each round, in order, in the unit of the value; empty if there was one round.
         interval: 95% confidence interval of the value, which holds for the next run too: from its rounds.
             None with fewer than three.
-        expect: What the user expected of the value, by which ``check`` judges it.
         calls: The times of single calls with a block list.
     """
 
@@ -179,7 +178,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: tuple[Amount, ...] = ()
     rounds: tuple[Amount, ...] = ()
     interval: tuple[Amount, Amount] | None = None
-    expect: Expectation | None = None
     calls: Calls | None = None
 
     def __repr__(self) -> str:

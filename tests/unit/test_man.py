@@ -8,14 +8,14 @@ import subprocess
 
 import pytest
 
-from wirespeed.cli import about
+from wirespeed.cli import man
 from wirespeed.cli.commands import COMMANDS, programs
 from wirespeed.cli.main import main
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return about.page()
+    return man.page()
 
 
 def test_every_command_and_option_is_there(page: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,5 +51,5 @@ def test_it_is_valid(page: str) -> None:
 
 
 def test_texts_are_never_requests() -> None:
-    assert about._escaped(".SH x") == "\\&.SH x" and about._escaped("a\\b – c-d") == "a\\eb \\[u2013] c\\-d"
-    assert list(about._paragraphs("a\nb\n\n  'c\nd")) == ["a", "b", ".PP", ".nf", "  'c", ".fi", "d"]
+    assert man._escaped(".SH x") == "\\&.SH x" and man._escaped("a\\b – c-d") == "a\\eb \\[u2013] c\\-d"
+    assert list(man._paragraphs("a\nb\n\n  'c\nd")) == ["a", "b", ".PP", ".nf", "  'c", ".fi", "d"]

@@ -9,8 +9,8 @@ from ..errors import ExitCode
 from ..results.opening import open_run
 from ..terminal import one_line
 from ..units import many
-from .common import named_files, texts_aside
 from .parser import Parser
+from .run_files import named_files, texts_aside
 
 
 def main(name: str, argv: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from ..judging.judged import Judged
 from ..options import JOB, MEASURING
 from ..screens import check_format, check_formats
 from ..units import parse_age, parse_duration, parse_nics
-from . import common
+from . import dry_run, leading, parsed, run_files
 from .consumers import Answer, refuse_mixed
 from .parser import Parser
 
@@ -36,17 +36,17 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(name)
     options = arguments.parse_args(argv)
     options.source = [*(options.source or ()), *options.saved]
-    common.return_files(options, options.source)
+    run_files.return_files(options, options.source)
     _refuse_useless(arguments, options)
     check_format(options.format)
     if options.dry_run:
-        return common.dry_run(common.measuring(options), options)
+        return dry_run.dry_run(parsed.measuring(options), options)
     if not options.source:
         options.max_age = None  # what is measured now is not old
     if options.since and options.baseline:
         raise UsageError("--since judges by this machine's own past, --baseline by good machines: give one")
     gates = tuple(load(name) for name in dict.fromkeys(options.gates))  # before anything is measured
-    by = replace(common.criteria(options), gates=gates)
+    by = replace(parsed.criteria(options), gates=gates)
 
     def judging(document: Document, file: str) -> Judged:
         judged_by = by
@@ -56,34 +56,34 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     def show(judged: Judged) -> None:
         if not options.quiet:
-            shown = replace(common.style(options), checked=True)
+            shown = replace(parsed.style(options), checked=True)
             print(check_format(options.format).render(judged, shown), end="", flush=True)
 
     if options.source:
-        files = common.named_files(options.source)
+        files = run_files.named_files(options.source)
         if len(files) > 1 or options.fleet:
             if options.since:
                 raise UsageError("--since judges one run by the history of its machine: give one file")
             return check_many(files, by, options)
-        document = common.loading(options)(files[0])
+        document = run_files.loading(options)(files[0])
         _refuse_simulated(document.simulated, options)
         _check_gates(by.gates, document.machine)
         judged = judging(document, files[0])
         show(judged)
         return _answer(judged, options)
 
-    output = common.saving(options)
+    output = run_files.saving(options)
     refuse_mixed(options.consumer, output)
     world = join(options.processes, [name, *argv], options.timeout)
 
     def shown(judged: Judged) -> None:
         show(judged)
-        common.tell_saved(output)
+        run_files.tell_saved(output)
         for remember in offered("remember"):
             remember(judged, options)
 
-    with common.texts_aside(output):
-        return common.lead(
+    with run_files.texts_aside(output):
+        return leading.lead(
             world,
             lambda: _measure(options, by, output, world),
             shown,
@@ -125,7 +125,7 @@ def _check_gates(gates: Sequence[GateSet], machine: Machine) -> None:
 
 def _answer(judged: Judged, options: argparse.Namespace) -> int:
     """The exit code of a run; for a consumer, with the reason."""
-    code = common.code_of(judged.check.verdict)
+    code = leading.code_of(judged.check.verdict)
     if not options.consumer:
         return code
     from ..screens.brief import brief_of_run
@@ -143,7 +143,7 @@ def _measure(
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)
-    arguments = common.measuring(options) | {"machine": machine}
+    arguments = parsed.measuring(options) | {"machine": machine}
     if world is None:  # otherwise the machine is that of all ranks, which is known later
         check_links(by.overrides, machine)
         _check_gates(by.gates, machine)
@@ -156,7 +156,7 @@ def _measure(
         if arguments["since"] is not None:
             arguments["since"] += waited  # the time of --within begins when the machine is idle
     selected = options.testcase or options.prefix
-    return common.measured(options, **arguments, output=output, world=world, try_peers=not selected)
+    return leading.measured(options, **arguments, output=output, world=world, try_peers=not selected)
 
 
 def _refuse_simulated(simulated: bool, options: argparse.Namespace) -> None:
@@ -201,7 +201,7 @@ def parser(name: str) -> Parser:
         "NICs of each host of a log, such as 8x400G, for collectives, RDMA and messages between hosts",
         parse_nics,
     )  # fmt: skip
-    when = arguments.add_argument_group(f"measuring: {common.OF_RUN}")
+    when = arguments.add_argument_group(f"measuring: {parsed.OF_RUN}")
     when.add(
         "--wait-idle TIME",
         "maximum time to wait until no other process uses the machine; --within begins after it",
@@ -246,9 +246,9 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
     """
     from ..results.read_many import read_many
 
-    shown = replace(common.style(options), checked=True)
+    shown = replace(parsed.style(options), checked=True)
     read = read_many(
-        files, partial(_judged, by=by, form=options.format, style=shown), common.loading(options)
+        files, partial(_judged, by=by, form=options.format, style=shown), run_files.loading(options)
     )
     for done in read.found:
         if done.run.node.simulated and not options.allow_simulated:
@@ -264,7 +264,7 @@ def check_many(files: Sequence[str], by: Criteria, options: argparse.Namespace) 
         form = check_format(options.format)
         print(form.joined([done.run for done in read.found], read.unreadable, shown), end="", flush=True)
     else:
-        common.tell_unreadable(read.unreadable)
+        run_files.tell_unreadable(read.unreadable)
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
@@ -314,4 +314,4 @@ def _judged(file: str, document: Document, by: Criteria, form: str, style: Style
     judged = Judged(document, by, file)
     run = CheckedRun.of(judged, check_format(form).part(judged, style))
     reasons = tuple(unsuitable(gate_set, document.machine) for gate_set in by.gates)
-    return _Done(common.code_of(judged.check.verdict), run, reasons)
+    return _Done(leading.code_of(judged.check.verdict), run, reasons)

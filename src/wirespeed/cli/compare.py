@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from ..errors import EXIT_CODES, DocumentError, ExitCode, UsageError, WirespeedError
 from ..results.opening import named, open_run
 from ..units import parse_fraction
-from .common import named_files, style
+from .parsed import style
 from .parser import Parser
+from .run_files import named_files
 
 if TYPE_CHECKING:
     from ..document import Document

@@ -14,7 +14,7 @@ from ..judging.verdict import Verdict
 from ..options import MEASURING
 from ..terminal import one_line
 from ..units import many
-from . import common
+from . import leading, parsed, run_files
 from .consumers import Answer, refuse_mixed
 from .parser import Parser
 
@@ -26,7 +26,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     arguments = parser(name)
     usual = arguments.get_default("tier")
     options = arguments.parse_args(argv, Namespace(tier=None))  # to know whether the user gave one
-    common.return_files(options, options.source)
+    run_files.return_files(options, options.source)
     _check(arguments, options)
     if options.record is not None:
         from ..api import record
@@ -36,11 +36,11 @@ def main(name: str, argv: Sequence[str]) -> int:
         return ExitCode.PASS
     adaptive = None
     if options.measure and not (options.source or options.testcase or options.prefix or options.tier):
-        adaptive = Adaptive(common.expected(options))
+        adaptive = Adaptive(parsed.expected(options))
     options.tier = options.tier or usual
     if options.source:
-        return _of_files(common.named_files(options.source), options)
-    with common.texts_aside(options.output):
+        return _of_files(run_files.named_files(options.source), options)
+    with run_files.texts_aside(options.output):
         return _examine(_measured(options, adaptive), options, adaptive)
 
 
@@ -73,8 +73,8 @@ def _measured(options: Namespace, adaptive: Adaptive | None) -> Document:
         from ..api import described
 
         return described(options.machine, root=options.root)
-    return common.measured(
-        options, **common.measuring(options), following=adaptive, try_peers=adaptive is not None
+    return leading.measured(
+        options, **parsed.measuring(options), following=adaptive, try_peers=adaptive is not None
     )
 
 
@@ -82,7 +82,7 @@ def _of_files(files: Sequence[str], options: Namespace) -> int:
     """Examine saved runs and logs, each with its screen; return the exit code of the worst."""
     from ..results.read_many import Unreadable
 
-    answers, unreadable, load = list[int](), list[Unreadable](), common.loading(options)
+    answers, unreadable, load = list[int](), list[Unreadable](), run_files.loading(options)
     for file in files:
         try:
             document = load(file)
@@ -94,7 +94,7 @@ def _of_files(files: Sequence[str], options: Namespace) -> int:
         if len(files) > 1:
             print(f"{chr(10) if answers else ''}{one_line(file)}:")
         answers.append(_examine(document, options, None))
-    common.tell_unreadable(unreadable)
+    run_files.tell_unreadable(unreadable)
     answers += [Answer(ExitCode.RUN, error.why) for error in unreadable]
     worst = min(answers, key=WORST_FIRST.index)
     if isinstance(worst, Answer) and len(files) > 1:
@@ -110,12 +110,12 @@ def _examine(document: Document, options: Namespace, adaptive: Adaptive | None) 
     if adaptive and adaptive.concluded:
         judged = adaptive.concluded.renewed(document)
     else:
-        judged = Judged(document, Criteria(expected=common.expected(options)))
+        judged = Judged(document, Criteria(expected=parsed.expected(options)))
     if not options.quiet:
-        print(render(judged, common.style(options), adaptive.steps if adaptive else ()), end="", flush=True)
+        print(render(judged, parsed.style(options), adaptive.steps if adaptive else ()), end="", flush=True)
     verdict = judged.check.verdict
     proves_nothing = document.simulated and not options.allow_simulated
-    code = common.code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
+    code = leading.code_of(Verdict.UNKNOWN if proves_nothing and verdict is Verdict.PASS else verdict)
     if not options.consumer:
         return code
     from ..screens.brief import brief_of_diagnosis

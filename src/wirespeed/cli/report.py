@@ -16,7 +16,7 @@ from ..judging.judged import Judged
 from ..reports import FORMATS, Style, find, format_of_suffix, render
 from ..results.opening import named, open_run
 from ..terminal import one_line, visible
-from . import common
+from . import parsed, run_files
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(name)
     options = arguments.parse_args(argv)
-    options.files = common.named_files(options.files)
+    options.files = run_files.named_files(options.files)
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
     if options.compare and len(options.files) > most:
         raise UsageError(
@@ -45,7 +45,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     form = options.format or format_of_suffix(file.suffix.lower())
     if not form:
         raise UsageError(f"cannot infer the format from {str(file)!r}; pass --format")
-    common.check_format(form)
+    parsed.check_format(form)
     if len(options.files) > 1 and form != "html":
         raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
     if options.fleet and form != "html":
@@ -61,7 +61,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     output = Output(file, replace=is_report(file)) if options.output else Output.numbered(file)
     output.check(options.force)
 
-    by, code = common.criteria(options), ExitCode.PASS
+    by, code = parsed.criteria(options), ExitCode.PASS
     if is_fleet:
         code = _fleet(options.files, output, by)
     else:
@@ -122,7 +122,7 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style
 
 def _saved(text: str, runs: int, unreadable: Sequence[Unreadable], output: Output) -> ExitCode:
     """Write the page or report of some runs, and report the files that cannot be read."""
-    code = common.tell_unreadable(unreadable)
+    code = run_files.tell_unreadable(unreadable)
     if not text:
         raise DocumentError("none of the runs can be shown")
     output.write(text.encode("utf-8", "replace"))

@@ -12,7 +12,7 @@ from ..reports import find, render
 from ..results.opening import open_run
 from ..terminal import meant, one_line
 from ..units import many
-from . import common
+from . import parsed, run_files
 from .option_groups import testcase_names
 from .parser import Parser
 
@@ -28,23 +28,23 @@ def main(name: str, argv: Sequence[str]) -> int:
 
     arguments = parser(name)
     options = arguments.parse_args(argv)
-    common.return_files(options, options.files)
+    run_files.return_files(options, options.files)
     if options.format != "prometheus":
         arguments.refuse_unused(options, "without --format prometheus", "all_cells")
     if not options.files:
         raise UsageError("a file is required: a saved run, a log of another tool, or a folder of them")
-    common.check_format(options.format)
-    options.files = common.named_files(options.files)
+    parsed.check_format(options.format)
+    options.files = run_files.named_files(options.files)
     if len(options.files) == 1:
         with no_collections():
             document = _chosen(open_run(options.files[0]), options)
-            common.print_report(Judged(document, common.criteria(options)), options)
+            parsed.print_report(Judged(document, parsed.criteria(options)), options)
         return ExitCode.PASS
     form = find(options.format)
     if form.form == "text" and form.checked:  # a page and a file of metrics have all runs
         read = read_many(options.files, partial(_part, options=options), open_run)
-        code = common.tell_unreadable(read.unreadable)
-        print(form.joined(read.found, read.unreadable, common.style(options)), end="", flush=True)
+        code = run_files.tell_unreadable(read.unreadable)
+        print(form.joined(read.found, read.unreadable, parsed.style(options)), end="", flush=True)
         return code
     unreadable, begun = list[Unreadable](), False
     for file in options.files:
@@ -54,21 +54,21 @@ def main(name: str, argv: Sequence[str]) -> int:
             print(f"{chr(10) if begun else ''}{one_line(file)}:")
         begun = begun or bool(shown.found)
         print("".join(shown.found), end="", flush=True)
-    return common.tell_unreadable(unreadable)
+    return run_files.tell_unreadable(unreadable)
 
 
 def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
 
-    judged = Judged(_chosen(document, options), common.criteria(options))
-    return render(judged, options.format, common.style(options))
+    judged = Judged(_chosen(document, options), parsed.criteria(options))
+    return render(judged, options.format, parsed.style(options))
 
 
 def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
     """What a run adds to the report of several."""
     from ..reports.checked_runs import CheckedRun
 
-    judged = Judged(_chosen(document, options), common.criteria(options), file)
-    return CheckedRun.of(judged, find(options.format).part(judged, common.style(options)))
+    judged = Judged(_chosen(document, options), parsed.criteria(options), file)
+    return CheckedRun.of(judged, find(options.format).part(judged, parsed.style(options)))
 
 
 def parser(name: str) -> Parser:

@@ -192,9 +192,9 @@ def copy_seconds(network: Network, measurement: Measurement) -> float:
         times = [t.bytes / _ASSUMED_RATE for t in flows]
         return max([*chases, *times], default=0.0) + calls_s
     amounts = [float(t.bytes) if t.role is Role.MEASURED else math.inf for t in flows]
-    ends = completions(demands, network.capacities(), amounts, [t.start for t in flows])
+    ends = completions(demands, network.capacities(), amounts)
     times = [
-        (end if math.isfinite(end) and end > t.start else t.start + t.bytes / _ASSUMED_RATE) + calls_s
+        (end if 0 < end < math.inf else t.bytes / _ASSUMED_RATE) + calls_s
         for t, end in zip(flows, ends, strict=True)
         if t.role is Role.MEASURED
     ]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..results.baseline import Entry
+from ..results.baseline import BaselineCell
 from ..results.cells import Key, Placed
 from ..terminal import one_line
 from ..units import format_size, many, some
@@ -46,7 +46,7 @@ class BaselineUse:
         )
 
 
-def baseline_use(entries: Mapping[Key, Entry], cells: Iterable[Placed]) -> BaselineUse:
+def baseline_use(entries: Mapping[Key, BaselineCell], cells: Iterable[Placed]) -> BaselineUse:
     """Return how a baseline was used.
 
     Args:
@@ -70,7 +70,7 @@ def baseline_use(entries: Mapping[Key, Entry], cells: Iterable[Placed]) -> Basel
     return use
 
 
-def _why(use: BaselineUse, entries: Mapping[Key, Entry], measured: set[Key]) -> str:
+def _why(use: BaselineUse, entries: Mapping[Key, BaselineCell], measured: set[Key]) -> str:
     if not measured:
         return "the run has no values"
     if use.uncertain:

@@ -66,7 +66,7 @@ SLOWEST = 1e-6
 
 
 @dataclass(frozen=True)
-class Seen:
+class PredictableCell:
     """A measured cell.
 
     Attributes:
@@ -99,7 +99,7 @@ def slow_keys(judgements: Iterable[Judgement]) -> frozenset[Key]:
     )
 
 
-def seen_cells(document: Document, judged: Sequence[Judgement]) -> list[Seen]:
+def seen_cells(document: Document, judged: Sequence[Judgement]) -> list[PredictableCell]:
     """Return the cells whose value can be predicted, with their ratios to normal.
 
     Normal is what the better quarter of comparable cells reaches, if that is as expected; else the typical
@@ -123,7 +123,7 @@ def seen_cells(document: Document, judged: Sequence[Judgement]) -> list[Seen]:
             good = best if best >= least else normal
             typical, ratio = (max(reached / usual, SLOWEST) for usual in (normal, good))
             where = plans[key._replace(bytes=0)]
-            seen.append(Seen(key, number, typical, ratio, key in slow, cell.links, *where))
+            seen.append(PredictableCell(key, number, typical, ratio, key in slow, cell.links, *where))
     return seen
 
 

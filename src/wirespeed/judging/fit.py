@@ -23,7 +23,7 @@ from ..results.cells import Key
 from ..statistics import grouped
 from .causes import CAUSES, signs_of
 from .causes.record import Sign, devices_at, heaviest, speaking
-from .cells_seen import SLOWEST, Routes, Seen, seen_cells, slow_keys
+from .cells_seen import SLOWEST, PredictableCell, Routes, seen_cells, slow_keys
 from .predictions import Hypothesis, Predictions, typical_rates
 from .verdict import Judgement
 
@@ -170,7 +170,7 @@ def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -
     return tuple(explanations)
 
 
-def _explains(cell: Seen, predicted: float, shared: float, unsure: float) -> bool:
+def _explains(cell: PredictableCell, predicted: float, shared: float, unsure: float) -> bool:
     """Return whether a prediction explains a low cell, given how comparable cells differ from typical."""
     effect = math.log(predicted)
     off = min(abs(math.log(cell.typical) - effect - shared), abs(math.log(cell.ratio) - effect))
@@ -187,7 +187,7 @@ class _Fitter:
     """Scores hypotheses about one run."""
 
     def __init__(
-        self, document: Document, seen: Sequence[Seen], low: Collection[int], facts: Facts,
+        self, document: Document, seen: Sequence[PredictableCell], low: Collection[int], facts: Facts,
         evidence: Mapping[str, Sequence[Sign]],
     ) -> None:  # fmt: skip
         self.document = document
@@ -365,7 +365,7 @@ class _Fitter:
         )
         return _Scored(gain, score, hypothesis, ratios, explained, evidence, weight)
 
-    def _ratio(self, cell: Seen, changed: Predictions) -> float:
+    def _ratio(self, cell: PredictableCell, changed: Predictions) -> float:
         """Return the predicted value on a changed machine over that on the good one."""
         good, slowed = (values.of(cell.measurement)[cell.place] for values in (self._good, changed))
         return max(slowed / good, SLOWEST) if good and slowed else 1.0

@@ -21,7 +21,6 @@ from ..driver.listener import Filled, Listener
 from ..errors import DocumentError, MachineError, NotARun, StorageError, UsageError
 from ..files import LARGEST_MIB, new_file, read
 from ..hardware.topology import check
-from ..measurement import Expectation
 from ..tables import LARGEST, SMALLEST, Table
 from ..terminal import escaped, neutral_json
 from ..units import MIB, many
@@ -134,17 +133,9 @@ def _checked(document: Document) -> Document:
                     raise msgspec.ValidationError(
                         f"a value of {result.name} is {cell.value:g}; the smallest is {SMALLEST:g}"
                     )
-                if cell.expect and not _is_possible(cell.expect):
-                    raise msgspec.ValidationError(f"a value of {result.name} has an invalid expectation")
                 if any([not 0 <= link < links for link, _, _ in cell.links]):  # noqa: C419 - much faster
                     raise msgspec.ValidationError(f"a value of {result.name} uses a link that does not exist")
     return document
-
-
-def _is_possible(expect: Expectation) -> bool:
-    """Whether an expectation has only positive numbers."""
-    bounds = (expect.of_limit, expect.least, expect.most)
-    return all(SMALLEST <= value <= LARGEST for value in bounds if value is not None)
 
 
 def _written(result: TestcaseResult, table: Table) -> int:

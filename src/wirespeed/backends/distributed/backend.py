@@ -111,10 +111,9 @@ class DistributedBackend(JobBackend):
         while True:
             means = tuple(self.running.choice.of(transfer) for transfer in measurement.transfers)
             for transfer, by in zip(measurement.transfers, means, strict=True):
-                if by in TWO_SIDED and (transfer.is_paced or transfer.start or transfer.role is Role.LOAD):
+                if by in TWO_SIDED and transfer.role is Role.LOAD:
                     raise Unreachable(
-                        f"{transfer}: messages by {by} have no rate and no start offset, and are no load; "
-                        "copies through shared memory can be"
+                        f"{transfer}: messages by {by} are no load; copies through shared memory can be"
                     )
             prepared = DistributedPrepared(self.exchange, self.running, measurement, means)
             try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ...cli import common
+from ...cli import leading, parsed, run_files
 from ...cli.option_groups import among
 from ...cli.parser import Parser
 from ...errors import EXIT_CODES
@@ -21,26 +21,26 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ...screens.check import headline
 
     options = parser(name).parse_args(argv)
-    common.check_format(options.format)
-    output, machine = common.saving(options), backends.describe(options.machine)
+    parsed.check_format(options.format)
+    output, machine = run_files.saving(options), backends.describe(options.machine)
     if options.devices is not None:
         machine = machine.only(options.devices)
     cases = of_directions(machine, options.direction or (), computing=bool(options.while_computing))
     prefixes = storage.also_asked(machine, options.storage is not None)
-    settings = common.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
-    given = common.timed(settings) | {"testcases": cases, "machine": machine}
+    settings = parsed.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
+    given = parsed.timed(settings) | {"testcases": cases, "machine": machine}
 
     def show(judged: Judged) -> None:
         if not options.quiet:
-            common.print_report(judged, options)
+            parsed.print_report(judged, options)
             if options.format == "blocks":
                 ending = headline(judged.document, judged.overview, judged.file)
-                sys.stdout.write(printed(common.style(options), "", *ending))
-        common.tell_saved(output)
+                sys.stdout.write(printed(parsed.style(options), "", *ending))
+        run_files.tell_saved(output)
 
-    with common.texts_aside(output):
-        return common.lead(
-            None, lambda: common.measured(options, output=output, prefixes=prefixes, **given), show
+    with run_files.texts_aside(output):
+        return leading.lead(
+            None, lambda: leading.measured(options, output=output, prefixes=prefixes, **given), show
         )
 
 

@@ -8,8 +8,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...cli.common import named_files, style, tell_unreadable
+from ...cli.parsed import style
 from ...cli.parser import Parser
+from ...cli.run_files import named_files, tell_unreadable
 from ...errors import ExitCode, UsageError
 from ...results.opening import named, open_run
 from ...terminal import visible

@@ -16,8 +16,10 @@ from typing import NoReturn
 
 from ...backends import connect, describe
 from ...cli import program_variables as environment
-from ...cli.common import lead, measured, run_options, texts_aside
+from ...cli.leading import lead, measured
+from ...cli.parsed import run_options
 from ...cli.parser import Parser
+from ...cli.run_files import texts_aside
 from ...document import Document
 from ...driver.jobs import ONE_PROCESS, blank, join
 from ...errors import ExitCode, WirespeedError

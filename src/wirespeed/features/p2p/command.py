@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ...cli import common
+from ...cli import leading, parsed, run_files
 from ...cli.consumers import Answer, refuse_mixed
 from ...cli.parser import Parser
 from ...errors import EXIT_CODES, UsageError
@@ -43,10 +43,10 @@ def main(name: str, argv: Sequence[str]) -> int:
     elif options.json:
         sys.stdout.write(screen.to_json(document, findings))
     elif not (options.quiet or options.consumer):
-        print(screen.render(document, findings, common.style(options)), end="", flush=True)
-        common.tell_saved(options.output)
+        print(screen.render(document, findings, parsed.style(options)), end="", flush=True)
+        run_files.tell_saved(options.output)
     verdict = findings.verdict
-    code = common.code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
+    code = leading.code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
     return Answer(code, findings.sentence, document.hostname) if options.consumer else code
 
 

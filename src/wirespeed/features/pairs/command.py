@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...cli.common import check_format, lead, measured, measured_code, print_report, style, texts_aside
+from ...cli.leading import lead, measured, measured_code
 from ...cli.option_groups import among
+from ...cli.parsed import check_format, print_report, style
 from ...cli.parser import Parser
+from ...cli.run_files import texts_aside
 from ...driver.jobs import join
 from ...driver.listener import Filled, Listener
 from ...errors import ExitCode, UsageError

@@ -10,8 +10,9 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...cli.common import code_of, saving, speak_for_leader, tell_saved, texts_aside
+from ...cli.leading import code_of, speak_for_leader
 from ...cli.parser import Parser
+from ...cli.run_files import saving, tell_saved, texts_aside
 from ...driver.jobs import join
 from ...errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
 from ...terminal import colored, columns, error_line, visible

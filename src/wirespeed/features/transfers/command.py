@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...cli import common
+from ...cli import leading, parsed, run_files
 from ...cli.parser import Parser
 from ...driver.jobs import join
 from ...errors import EXIT_CODES, ExitCode, UsageError
@@ -24,14 +24,14 @@ def main(name: str, argv: Sequence[str]) -> int:
     program = of_line(" ".join(options.line))
     if options.dry_run:
         return _dry_run(options, program)
-    common.check_format(options.format)
+    parsed.check_format(options.format)
     world = join(options.processes, [name, *argv], options.timeout)
     settings = _arguments(options, program)
-    with common.texts_aside(options.output):
-        return common.lead(
+    with run_files.texts_aside(options.output):
+        return leading.lead(
             world,
-            lambda: common.measured(options, **settings, machine=options.machine, world=world),
-            lambda judged: common.print_report(judged, options),
+            lambda: leading.measured(options, **settings, machine=options.machine, world=world),
+            lambda judged: parsed.print_report(judged, options),
         )
 
 
@@ -64,10 +64,10 @@ def _arguments(options: argparse.Namespace, program: Program) -> dict[str, Any]:
     Raises:
         UsageError: If a setting of the program differs from the options.
     """
-    chosen = common.run_options(options)
+    chosen = parsed.run_options(options)
     settings: dict[str, Any] = program.settings(vars(chosen))
     about = {"testcases": [program.testcase], "described": {"transfers": [program.text]}}
-    return about | common.timed(replace(chosen, **settings))
+    return about | parsed.timed(replace(chosen, **settings))
 
 
 def _dry_run(options: argparse.Namespace, program: Program) -> int:
