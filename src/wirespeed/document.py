@@ -46,7 +46,7 @@ class Status(StrEnum):
 
     @property
     def word(self) -> str:
-        """What people read: a value that was measured has passed no judgement."""
+        """Its word in texts: a value that was measured has passed no judgement."""
         return "measured" if self is Status.PASSED else self.value
 
     @property
@@ -306,7 +306,7 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def origin(self) -> str:
-        """The tools that the values were imported from, for people; empty if wirespeed measured them."""
+        """The tools that the values were imported from, in words; empty if wirespeed measured them."""
         tools = dict.fromkeys(" ".join(filter(None, (log.tool, log.version))) for log in self.imported)
         return f"imported from {', '.join(tools)}" if tools else ""
 

@@ -208,7 +208,7 @@ def new_file(
         raise
 
 
-#: Age from which a new file without a lock is that of a killed process: a living one locks it at once, in s.
+#: Age in s from which a new file without a lock is that of a killed process: living ones lock it immediately.
 _LEFT_S = 5.0
 
 

@@ -62,17 +62,17 @@ class Quantity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def where(self) -> str:
-        """Host and device, for people."""
+        """Host and device as text."""
         return ": ".join(filter(None, (self.host, self.device)))
 
     @property
     def label(self) -> str:
-        """Host, device and name, for people: ``gpu0 throttle reasons``."""
+        """Host, device and name as text: ``gpu0 throttle reasons``."""
         return f"{self.where}{' ' if self.device else ': ' if self.host else ''}{self.name}"
 
     @property
     def shown(self) -> str:
-        """The value, for people, without its unit."""
+        """The value as text, without its unit."""
         if isinstance(self.value, tuple):
             return ", ".join(self.value) or "none"
         return self.value if isinstance(self.value, str) else f"{self.value:g}"
@@ -203,7 +203,7 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         key: Name of the table within its testcase; empty if it is the only one.
-        title: Title for people.
+        title: Title in reports.
         unit: Unit of all values.
         rows, columns: Names and labels of the rows and columns.
         cells: The cells, in any order.

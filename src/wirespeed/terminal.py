@@ -93,7 +93,7 @@ def escaped(json: str) -> str:
 
 
 def brief(text: str) -> str:
-    """The ``repr`` of an object for people: one line in angle brackets of at most 100 characters."""
+    """The ``repr`` of an object: one line in angle brackets of at most 100 characters."""
     line = one_line(text)
     return f"<{line}>" if len(line) <= _BRIEF - 2 else f"<{line[: _BRIEF - 3]}…>"
 

@@ -179,7 +179,7 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             )
             preset = [argument for setting in applying for argument in setting.arguments]
             namespace = argparse.Namespace() if namespace is None else namespace
-            #: Settings that changed what is measured or judged, for people.
+            #: Settings that changed what is measured or judged, in words.
             namespace.in_force = configuration.in_force(applying, words)
             self._preset, self._given, words = len(preset), {}, preset + words
             #: The options of the command line itself: destination -> spellings.

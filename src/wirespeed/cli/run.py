@@ -68,7 +68,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
+    """The parser of the command."""
     arguments = Parser(name, "Measure, print the results and save the run.", EXIT_CODES)
     arguments.add_measuring()
     arguments.add_dry_run()

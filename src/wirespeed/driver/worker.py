@@ -423,7 +423,6 @@ class TestcaseRun:
 
         Args:
             after: State of the hardware.
-            together: Whether pairs were measured in parallel on purpose.
         """
         outcome, plan = self.outcome, self.plan
         if outcome.crash is not None:

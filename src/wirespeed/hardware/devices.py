@@ -284,12 +284,12 @@ KINDS = (NUMA, GPU, STORAGE)
 
 
 def kinds() -> tuple[DeviceKind, ...]:
-    """Return all kinds of devices: those of this package, then those of other packages by name."""
+    """All kinds of devices: those of this package, then those of other packages by name."""
     return *KINDS, *_registered(tuple(sys.path))
 
 
 def added() -> tuple[DeviceKind, ...]:
-    """Return the kinds whose devices are in ``Machine.others``: all but NUMA nodes and GPUs."""
+    """The kinds whose devices are in ``Machine.others``: all but NUMA nodes and GPUs."""
     return tuple(kind for kind in kinds() if kind not in (NUMA, GPU))
 
 
@@ -301,7 +301,7 @@ def _registered(path: tuple[str, ...]) -> tuple[DeviceKind, ...]:
 
 
 def parse(name: str) -> tuple[DeviceKind, int] | None:
-    """Return the kind and the number of a device; None if it is the name of no device.
+    """The kind and the number of a device; None if it is the name of no device.
 
     Args:
         name: Name of a device, without its rank or host: ``gpu0``.
@@ -320,7 +320,7 @@ def _parsed(name: str) -> tuple[DeviceKind, int]:
 
 
 def kind_of(name: str) -> DeviceKind:
-    """Return the kind of a device by its name.
+    """The kind of a device by its name.
 
     Raises:
         MachineError: If no kind has such a name.
@@ -329,7 +329,7 @@ def kind_of(name: str) -> DeviceKind:
 
 
 def number_of(name: str) -> int:
-    """Return the number of a device by its name: 3 of ``gpu3``.
+    """The number of a device by its name: 3 of ``gpu3``.
 
     Raises:
         MachineError: If no kind has such a name.
@@ -338,7 +338,7 @@ def number_of(name: str) -> int:
 
 
 def is_host(name: str) -> bool:
-    """Return whether a name is that of a NUMA node, or of another device whose memory is that of CPUs."""
+    """Whether a name is that of a NUMA node, or of another device whose memory is that of CPUs."""
     parsed = parse(name)
     return parsed is not None and parsed[0].is_host
 

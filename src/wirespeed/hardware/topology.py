@@ -201,7 +201,7 @@ class Machine(Tabular):
 
     @property
     def counts(self) -> dict[DeviceKind, str]:
-        """Number of devices of each kind that the machine has, for people."""
+        """Number of devices of each kind that the machine has, in words."""
         return {kind: many(len(devices), *kind.words) for kind, devices in _by_kind(self) if devices}
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ _BUS_ID = re.compile(r"(?:pcie:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{
 
 
 def at_device(command: str, machine: Machine, *places: str) -> str:
-    """Return a command with the first GPU among some places filled in.
+    """A command with the first GPU among some places filled in.
 
     Args:
         command: The command, with ``{pci}`` and ``{gpu}`` where options of lspci and nvidia-smi go, and

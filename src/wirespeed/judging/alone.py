@@ -113,7 +113,7 @@ class Alone:
 
 
 def _has_few_samples(measured: Placed) -> bool:
-    """Return whether a block list has too few samples to judge it: its time contains the submission."""
+    """Whether a block list has too few samples to judge it: its time contains the submission."""
     n = measured.cell.statistics.n if measured.cell.statistics else 0
     key = measured.key
     return 0 < n < SCATTER_SAMPLES and any(
@@ -143,7 +143,7 @@ def _by_baseline(judgement: Judgement, value: float, entry: BaselineCell, tolera
 
 
 def _unjudged(measured: Placed, machine: Machine) -> str:
-    """Return why a cell with a value cannot be judged."""
+    """Why a cell with a value cannot be judged."""
     cpuless = {node.name for node in machine.numa if node.memory_bytes and not node.cpus}
     if not cpuless.isdisjoint({measured.key.row, measured.key.column}):
         return "memory of NUMA nodes without CPUs, such as HBM or CXL: its capacity is unknown"
@@ -166,7 +166,7 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
 
 
 def without_value(result: TestcaseResult) -> Verdict:
-    """Return the verdict on what has no value."""
+    """The verdict on what has no value."""
     if result.status is Status.NO_MEMORY:
         return Verdict.UNKNOWN
     if result.status is Status.INTERRUPTED:

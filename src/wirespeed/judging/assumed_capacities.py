@@ -169,7 +169,7 @@ def far_below(judged: Sequence[Judgement], cells: Sequence[Placed]) -> Iterator[
 
 
 def without_peers(machine: Machine) -> frozenset[int]:
-    """Return the links of GPUs that are no peers of each other, by index.
+    """The links of GPUs that are no peers of each other, by index.
 
     The slots of a desktop machine differ, and one of its GPUs serves the display; sockets are between some
     GPUs without NVLink. Where a capacity is assumed, only the range judges them.

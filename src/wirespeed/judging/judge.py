@@ -241,7 +241,7 @@ def gates(document: Document, name: GateSetName | str | Path, check: Check | Non
 
 
 def _unless_busy(judgement: Judgement, measured: Placed, machine: Machine) -> Judgement:
-    """Return the judgement on a cell, or that another process used its device.
+    """The judgement on a cell, or that another process used its device.
 
     Many machines have some processes on their CPUs, which can only lower a value: one that is as expected
     although they ran is normal. They take no memory of the host, but those on a device may take all of its.
@@ -260,7 +260,7 @@ def _unless_busy(judgement: Judgement, measured: Placed, machine: Machine) -> Ju
 
 
 def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
-    """Return the rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
+    """The rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
     rates: dict[int, float] = {}
     for measured in cells:
         if measured.result.name in _STREAM and measured.cell.value and len(measured.cell.links) == 1:
@@ -277,7 +277,7 @@ def _problems(document: Document, wrong: Sequence[WrongData]) -> Iterator[Missin
 
 
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
-    """Return the verdict on a testcase from those on its cells; one that ended early is no pass."""
+    """The verdict on a testcase from those on its cells; one that ended early is no pass."""
     verdict = worst(verdicts or (Verdict.WAIVED,))
     if result.status.good:
         return verdict

@@ -1,4 +1,4 @@
-"""Whether two sides differ by more than chance: moderated t-tests of logarithms, for many cells at once."""
+"""Whether two sides differ by more than chance: moderated t-tests of logarithms, for many cells together."""
 
 from __future__ import annotations
 

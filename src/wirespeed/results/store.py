@@ -274,7 +274,7 @@ class Drafting(Listener):
     def measuring(self, case: Testcase, done: int, stage: str) -> None:
         """Save what was measured or ended just before, also if what is measured now hangs.
 
-        Called ten times a second. Saving each end at once took a third of a simulated check.
+        Called ten times a second. Saving after each end took a third of a simulated check.
         """
         self._draft.catch_up()
 

@@ -28,7 +28,7 @@ from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
 from .prefixes import unmarked, without_prefixes
 
-#: What is understood, for people, and how it is read.
+#: What is understood, in words, and how it is read.
 UNDERSTOOD = {
     "nvbandwidth and sailbandwidth (text, JSON)": NVBANDWIDTH,
     "nccl-tests (text, JSON)": NCCL_TESTS,

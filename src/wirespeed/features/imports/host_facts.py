@@ -108,7 +108,7 @@ class NcclLines:
         return texts({name: value for own in self._settings.values() for name, value in own.items()})
 
     def facts(self, hosts: Collection[str]) -> tuple[Fact, ...]:
-        """Return the facts of each host; the name of the first is empty.
+        """The facts of each host; the name of the first is empty.
 
         Args:
             hosts: The hosts of the ranks, as the log lists them, the first first; empty if it does not.

@@ -271,7 +271,7 @@ _COLUMN_OSU = re.compile(
 #: Benchmarks whose two ranks send messages to each other, over MPI or NCCL.
 _MESSAGES_OSU = re.compile(r"(MPI|NCCL|RCCL|Xccl)(-\w+)? ")
 _PAIRS = re.compile(r"# \[ pairs: (\d{1,6}) \]")
-#: Where a buffer is, for people.
+#: Where a buffer is, in words.
 _MEMORIES = {"DEVICE": "GPU memory", "HOST": "host memory", "MANAGED": "managed memory"}
 #: Key of a table -> unit of its values, and that of the numbers in the log.
 _UNITS_OSU = {
