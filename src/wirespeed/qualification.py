@@ -386,7 +386,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def usable(self) -> str:
-        """How many of the nodes can be used, for people."""
+        """How many of the nodes can be used, in words."""
         every = many(len(self.nodes), "node")
         if not self.compared and not self.culprits:
             return f"none of {every} judged"

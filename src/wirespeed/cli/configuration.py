@@ -266,7 +266,7 @@ _OF_SCREENS = frozenset({
 
 
 def in_force(applying: Sequence[ConfiguredOption], words: Sequence[str]) -> tuple[str, ...]:
-    """The settings that change what a command measures or judges, each with its origin, for people.
+    """The settings that change what a command measures or judges, each with its origin, in words.
 
     Args:
         applying: What ``chosen`` returned.

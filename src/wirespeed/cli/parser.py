@@ -194,7 +194,7 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             )
             preset = [argument for setting in applying for argument in setting.arguments]
             namespace = argparse.Namespace() if namespace is None else namespace
-            #: Settings that changed what is measured or judged, for people.
+            #: Settings that changed what is measured or judged, in words.
             namespace.in_force = configuration.in_force(applying, words)
             self._preset, self._given, words = len(preset), {}, preset + words
             #: The options of the command line itself: destination -> spellings.
@@ -336,8 +336,8 @@ class _Help(argparse.Action):
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
     ) -> NoReturn:
-        is_brief = option_string == "-h" and isinstance(parser, Parser) and parser.examples
-        parser._print_message(parser.format_brief() if is_brief else parser.format_help(), sys.stdout)
+        brief = parser.format_brief() if isinstance(parser, Parser) and parser.examples else ""
+        parser._print_message(brief if brief and option_string == "-h" else parser.format_help(), sys.stdout)
         parser.exit()
 
 

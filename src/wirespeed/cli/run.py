@@ -67,7 +67,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
+    """The parser of the command."""
     arguments = Parser(name, "Measure, print the results and save the run.")
     arguments.add_measuring()
     arguments.add_dry_run()

@@ -100,7 +100,7 @@ _KERNELS = (Method.KERNEL, Method.KERNEL_BULK, Method.STAGED)
 def lists_seconds(transfers: Sequence[Transfer]) -> float:
     """The time of the calls of block lists that move together besides moving the bytes, in s.
 
-    One thread makes the calls of all lists of a GPU. Kernels wait for those of a load on the same GPU.
+    One thread makes the calls of all lists of a GPU. Kernels wait for the kernels of a load on the same GPU.
     """
     lists = [t for t in transfers if t.role is Role.MEASURED]
     of_gpus = grouped((t.executor.device, (list_seconds(t), _submission_seconds(t))) for t in lists)
@@ -192,9 +192,9 @@ def copy_seconds(network: Network, measurement: Measurement) -> float:
         times = [t.bytes / _ASSUMED_RATE for t in flows]
         return max([*chases, *times], default=0.0) + calls_s
     amounts = [float(t.bytes) if t.role is Role.MEASURED else math.inf for t in flows]
-    ends = completions(demands, network.capacities(), amounts, [t.start for t in flows])
+    ends = completions(demands, network.capacities(), amounts)
     times = [
-        (end if math.isfinite(end) and end > t.start else t.start + t.bytes / _ASSUMED_RATE) + calls_s
+        (end if 0 < end < math.inf else t.bytes / _ASSUMED_RATE) + calls_s
         for t, end in zip(flows, ends, strict=True)
         if t.role is Role.MEASURED
     ]

@@ -36,15 +36,15 @@ _GPU_CACHE_BYTES = {"8.0": 40e6, "8.9": 72e6, "9.0": 50e6, "10.0": 126e6, "12.0"
 _ANY_GPU_CACHE_BYTES = 128e6
 
 
-#: Smaller buffers are judged if one copy takes this long at the rate to which it is held, in s.
+#: Blocks and files are judged if one copy takes this long at its lowest rate, in s.
 _JUDGED_COPY_S = 1e-3
 
 
 def is_small(transfer: Transfer) -> bool:
-    """Whether the start of a copy, or a cache, matters to its rate; what is held to a rate waits anyway."""
+    """Whether the start of a copy, or a cache, matters to its rate."""
     by_gpu = transfer.engine is not Engine.CPU
     least = JUDGED_COPY_BYTES if by_gpu and is_between(transfer) else JUDGED_BYTES
-    return transfer.bytes < least and not transfer.is_paced and transfer.calls is None
+    return transfer.bytes < least and transfer.calls is None
 
 
 def is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
@@ -88,12 +88,8 @@ def _has_large_blocks(transfer: Transfer, lowest: float | None) -> bool:
 
 def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
     """Whether neither the start of the copies nor a cache decides their rate."""
-    if transfer.bytes * transfer.counted / transfer.rate >= _JUDGED_COPY_S:
-        return True
     if transfer.engine is Engine.CPU:
         return transfer.bytes >= max(JUDGED_BYTES, network.machine.last_cache_bytes())
-    if transfer.is_paced:
-        return transfer.bytes >= (JUDGED_COPY_BYTES if is_between(transfer) else JUDGED_BYTES)
     if not is_small(transfer):
         return True
     gpu = next((gpu for gpu in network.machine.gpus if gpu.name == transfer.source.device), None)
@@ -105,7 +101,7 @@ def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowes
 
 
 #: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
-#: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy
+#: Recorded on two H200s with 4 KiB to 1 GiB: 2.4 to 3.3 µs by copy
 #: engines over NVLink, at most 2.1 µs by kernels, 2.3 to 7.0 µs within a GPU.
 START_S = (10e-6, 3e-6)
 

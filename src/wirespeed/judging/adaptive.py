@@ -24,7 +24,7 @@ class Step:
 
     Attributes:
         testcases: The testcases.
-        why: Why they were measured, as a phrase for people.
+        why: Why they were measured, as a phrase.
     """
 
     testcases: tuple[Testcase, ...]
@@ -53,7 +53,7 @@ class Adaptive:
         self._rounds = 0
 
     def __call__(self, document: Document) -> tuple[Testcase, ...]:
-        """Return the testcases to measure next; none at the end."""
+        """The testcases to measure next; none at the end."""
         if not self.steps:
             return self._first(document)
         judged = Judged(document, self._by)
@@ -72,7 +72,7 @@ class Adaptive:
         return ()
 
     def _first(self, document: Document) -> tuple[Testcase, ...]:
-        """Return the testcases that would show a defect; without one, the quick tier."""
+        """The testcases that would show a defect; without one, the quick tier."""
         from .next_testcases import suspected
 
         suspicions = suspected(document)
@@ -89,7 +89,7 @@ class Adaptive:
 
 
 def _quick(document: Document) -> tuple[Testcase, ...]:
-    """Return the testcases of the quick tier that a run lacks."""
+    """The testcases of the quick tier that a run lacks."""
     from .omissions import not_run
 
     return tuple(not_run(document))

@@ -14,7 +14,7 @@ _BUS_ID = re.compile(r"(?:pcie:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{
 
 
 def at_device(command: str, machine: Machine, *places: str) -> str:
-    """Return a command with the first GPU among some places filled in.
+    """A command with the first GPU among some places filled in.
 
     Args:
         command: The command, with ``{pci}`` and ``{gpu}`` where options of lspci and nvidia-smi go, and
@@ -83,7 +83,7 @@ AT = {
     SuspectKind.PAIR_OF_DEVICES: Advice("check the route between the two", "sudo lspci -tv"),
     SuspectKind.PAIR_OF_NODES: Advice("check the route between the two", "numactl --hardware"),
 }
-#: Models whose memory is that of the host: it has no ECC counters of the GPU.
+#: Models whose memory is the memory of the host: it has no ECC counters of the GPU.
 _SHARED_MEMORY = ("GB10", "Jetson", "Orin", "Thor")
 _OF_SHARED_MEMORY = Advice(
     "check the clocks, and what else uses the memory, which CPU and GPU share",

@@ -37,7 +37,7 @@ class Unreadable:
 
     Attributes:
         file: The file.
-        why: The error, for people.
+        why: The error as text.
     """
 
     file: str
@@ -119,7 +119,7 @@ def _tried(file: str, make: Callable[[], T]) -> T | Unreadable:
 
 
 def defect(error: Exception) -> str:
-    """An error of wirespeed itself, for people: its kind, and where it was raised."""
+    """An error of wirespeed itself, in words: its kind, and where it was raised."""
     frame = extract_tb(error.__traceback__)[-1]
     place = f"{Path(frame.filename).name}, line {frame.lineno}"
     return error_line(f"internal error: {type(error).__name__}: {error} ({place}); please report it")

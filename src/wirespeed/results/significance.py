@@ -1,4 +1,4 @@
-"""Whether two sides differ by more than chance: moderated t-tests of logarithms, for many cells at once."""
+"""Whether two sides differ by more than chance: moderated t-tests of logarithms, for many cells together."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Contrast:
         difference: Mean difference, after minus before.
         variance: Residual variance of an observation; 0 without degrees of freedom.
         df: Its degrees of freedom.
-        scale: Variance of the difference, over that of an observation.
+        scale: Variance of the difference, over the variance of an observation.
         unseen: Variance of the difference that the observations do not show.
         unseen_df: Degrees of freedom from which ``unseen`` is known.
     """

@@ -1,4 +1,4 @@
-"""Screens: what commands print for people. Each module has the name of a command, or of a part of several."""
+"""Screens: what commands print. Each module has the name of a command, or of a part of several."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def settings(root: TreePath = HERE) -> Fact:
 
 
 def matters(name: str) -> bool:
-    """Return whether a variable may change transport or speed."""
+    """Whether a variable may change transport or speed."""
     return name.startswith("NCCL_") and not name.startswith(_HARMLESS)
 
 
@@ -89,7 +89,7 @@ class Debug:
         return self._path.read_bytes()[self._begin :].decode(errors="replace") if self._path else ""
 
     def transports(self) -> str:
-        """The transports between ranks for people: ``P2P/CUMEM, NET/IB``."""
+        """The transports between ranks as text: ``P2P/CUMEM, NET/IB``."""
         if self._path is None:
             return f"see NCCL's log ({_OWN_LOG})"
         text = self._text()

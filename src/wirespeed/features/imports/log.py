@@ -105,7 +105,7 @@ class FoundNics:
 
     Attributes:
         rate: Rate in one direction, in B/s; None if the log names NICs but not their rates.
-        origin: Where the rate comes from, for people.
+        origin: Where the rate comes from, in words.
     """
 
     rate: float | None

@@ -84,7 +84,7 @@ _REPEATED = ("]", ":", ">", "|", ")")
 _ROW = re.compile(r"\s*\d")
 
 
-#: Numbers of a line whose digits decide nothing: those of names, such as GPU0 and int8, do.
+#: Numbers of a line whose digits decide nothing: the digits of names, such as GPU0 and int8, do.
 _NUMBERS = re.compile(r"(?<![A-Za-z_\d])\d+")
 
 
@@ -103,7 +103,7 @@ class Stream:
 
     @property
     def notes(self) -> list[str]:
-        """What was removed, for people."""
+        """What was removed, in words."""
         return [
             f"prefix {one_line(prefix)!r} removed from {many(count, 'line')}"
             for prefix, count in self.removed.items()

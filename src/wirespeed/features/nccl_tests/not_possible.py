@@ -24,7 +24,7 @@ from .view import View
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """The requested run, in the terms of the Session and of the Document.
 
     Attributes:
@@ -46,7 +46,7 @@ class Asked:
     timestamps: list[str] | None
     reduced_to: int = 0
 
-    def fitting(self, most: int) -> Asked:
+    def fitting(self, most: int) -> Request:
         """The run without the sizes of more than ``most`` bytes; if all are, with this size."""
         if self.sizes[-1] <= most or most <= 0:
             return self
@@ -114,7 +114,7 @@ class TooFewGpus(NotPossible):
         return "\n".join(self.lines)
 
 
-def document_before(wanted: Asked, ranks: int, machine: Machine | None) -> Document:
+def document_before(wanted: Request, ranks: int, machine: Machine | None) -> Document:
     """The Document of a run whose processes have not joined, with the options and no devices.
 
     Args:

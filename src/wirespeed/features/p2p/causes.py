@@ -1,6 +1,6 @@
-"""What breaks or slows peer access, the settings with which the machine computes right now, and the repair.
-Attempts say which pairs do not work; facts say what may be the cause. A cause that concerns the broken pairs,
-and no others, comes before one of the whole host.
+"""The causes of broken or slow peer access, with the settings that avoid it now, and the repair. Attempts say
+which pairs do not work; facts say what may be the cause. A cause that concerns the broken pairs, and no
+others, comes before one of the whole host.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ PEER_CAUSES = tuple(
 )  # fmt: skip
 
 
-#: What peer access does, for people.
+#: What peer access does, in words.
 #: How verdicts are written in a sentence about a pair.
 HOW = {
     _V.HANGS: "hangs", _V.FAILS: "fails", _V.WRONG: "delivers wrong data", _V.SLOW: "is slow",
@@ -206,7 +206,7 @@ class PeerFindings:
 
     @property
     def sentence(self) -> str:
-        """What is the case, for people."""
+        """What the attempts showed, in one sentence: the worst first."""
         gpus = self.access.gpus
         if self.access.unusable:
             return "; ".join(
@@ -236,7 +236,7 @@ class PeerFindings:
 
 
 def told(attempt: Attempt) -> str:
-    """How an attempt ended, for people: mechanism, stage, wrong words."""
+    """How an attempt ended, in words: mechanism, stage, wrong words."""
     parts = [attempt.mechanism.about]
     if attempt.wrong:
         kind = "never written" if attempt.stale == attempt.wrong else "other data"

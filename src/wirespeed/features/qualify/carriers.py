@@ -111,7 +111,7 @@ def carrier(sent: Mapping[str, Sequence[Any]], payload: float) -> Carrier:
 
 
 def said(carriers: Sequence[Carrier]) -> str:
-    """The transport of most nodes for people: ``InfiniBand (mlx5_0, mlx5_1)``; empty if unknown."""
+    """The transport of most nodes as text: ``InfiniBand (mlx5_0, mlx5_1)``; empty if unknown."""
     (usual, _), *_ = Counter((each.kind, each.devices) for each in carriers).most_common(1) or [(("", ()), 0)]
     kind, devices = usual
     more = f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else ""

@@ -188,7 +188,7 @@ def _measures(options: argparse.Namespace) -> bool:
 
 
 def _progress(qualification: Qualification) -> None:
-    """Print each round on standard error, for people at a terminal."""
+    """Print each round on standard error, at a terminal."""
     if sys.stderr.isatty():
         last = qualification.rounds[-1]
         what = f"{last.stage}, {len(last.groups)} at once, {last.seconds:.1f} s"
