@@ -77,6 +77,10 @@ def parser(name: str) -> Parser:
         "--compare", f"a page that compares more than {_MOST_COMPARED} runs, up to {_LARGEST_COMPARISON}"
     )
     out.add_report()
+    out.add(
+        "--for", "github: the same as --format github, twenty lines to paste into an issue",
+        choices=("github",), dest="format",
+    )  # fmt: skip
     arguments.set_defaults(format=None)
     arguments.add_argument_group("judgement").add_judging()
     arguments.add_simulated(needed=False)
