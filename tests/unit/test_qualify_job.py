@@ -198,7 +198,7 @@ def test_tcp_where_some_nodes_have_no_nccl(
 def test_nccl_requires_all_ranks(worlds: Worlds) -> None:
     made = worlds(3, {2: "did not join within 5 s"})
     threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    with pytest.raises(WirespeedError, match="rank 2 did not join within 5 s: --over nccl requires all"):
+    with pytest.raises(WirespeedError, match="rank 2 did not join within 5 s: --transport nccl requires all"):
         job.lead(made[0], {}, [], "nccl", 5.0)
     for thread in threads:
         thread.join()
