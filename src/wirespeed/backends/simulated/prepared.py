@@ -41,8 +41,6 @@ def _corrupts(fault: Fault, work: Work) -> bool:
 
 #: Time that every transfer takes in addition to moving its bytes, in s.
 _LAUNCH_S = 2e-6
-
-
 #: Number of loads in one copy of a chase, and of flags in one of signals.
 _STEPS = 2**16
 

@@ -19,19 +19,11 @@ from .measured_topology import Sent
 
 #: A line of /proc/net/dev: an interface, and the bytes that it has sent, the ninth number (proc_pid_net(5)).
 _LINE = re.compile(r"\s*(\S+):\s*(?:\d+\s+){8}(\d+)")
-
-
 _MBIT_BYTES = 1e6 / 8
-
-
 #: Type of an interface whose bytes an InfiniBand port counts, too (ARPHRD_INFINIBAND of if_arp.h).
 _IPOIB = "32"
-
-
 #: Share of what a node sends to others that shows what carries it, and that makes a device take part.
 _MOST, _SOME = 0.5, 0.05
-
-
 #: Most devices, and most nodes, that are named.
 _NAMED = 4
 
