@@ -7,14 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
-from ...errors import (
-    BackendError,
-    MachineError,
-)
+from ...errors import BackendError, MachineError
 from ...hardware.devices import FaultKind
-from ...hardware.durations import (
-    start_seconds,
-)
+from ...hardware.durations import start_seconds
 from ...hardware.topology import Machine
 from ...model import Engine, Executor, Memory, MemoryKind, Transfer
 from ...peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds

@@ -7,12 +7,7 @@ import random
 import threading
 from dataclasses import replace
 
-from ...errors import (
-    BackendError,
-    BackendLost,
-    MeasurementTimeout,
-    VerificationError,
-)
+from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...hardware.devices import Fault, FaultKind
 from ...hardware.durations import (
     left_for_computing,

@@ -17,16 +17,7 @@ from ...hardware.facts import OK, Fact, Facts, Known
 from ...hardware.network import Network
 from ...hardware.topology import LinkKind, Machine
 from ...measurement import Axis, Unit
-from ...peer_access import (
-    ALL,
-    PEER_ACCESS,
-    SHORT,
-    Attempt,
-    Pair,
-    PeerAccess,
-    PeerMechanism,
-    PeerVerdict,
-)
+from ...peer_access import ALL, PEER_ACCESS, SHORT, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict
 from ...tables import Cell, Table
 from .slow_pairs import with_slow
 

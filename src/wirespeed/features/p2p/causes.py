@@ -26,15 +26,7 @@ from ...judging.finding import Finding
 from ...judging.inventory import XID, Missing, missing
 from ...judging.thresholds import GOOD_SHARE, PEER_OF_HOST
 from ...judging.verdict import Verdict
-from ...peer_access import (
-    MOST_PEERS,
-    Attempt,
-    Pair,
-    PeerAccess,
-    PeerMechanism,
-    PeerVerdict,
-    worded,
-)
+from ...peer_access import MOST_PEERS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, worded
 from ...results.inventory import InventoryPart
 from ...units import GB, format_time
 
