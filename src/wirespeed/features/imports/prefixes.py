@@ -14,10 +14,7 @@ from ...terminal import one_line
 from ...units import many
 
 #: Tags that mark the tables and blocks of a post.
-_TAG = re.compile(
-    r"</?(?:pre|code|br|table|thead|tbody|tr|td|th|b|strong)\b[^<>]{0,200}>",
-    re.IGNORECASE,
-)
+_TAG = re.compile(r"</?(?:pre|code|br|table|thead|tbody|tr|td|th|b|strong)\b[^<>]{0,200}>", re.IGNORECASE)
 
 
 def unmarked(line: str, known: Sequence[re.Pattern[str]]) -> str:

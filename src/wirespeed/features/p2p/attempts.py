@@ -23,11 +23,7 @@ from .slow_pairs import with_slow
 
 
 def attempt_peers(
-    machine: Machine,
-    facts: Facts,
-    mechanisms: Sequence[PeerMechanism] = ALL,
-    *,
-    seed: int | None = None,
+    machine: Machine, facts: Facts, mechanisms: Sequence[PeerMechanism] = ALL, *, seed: int | None = None
 ) -> PeerAccess:
     """Try peer access between all GPUs of this host.
 
