@@ -111,7 +111,7 @@ def test_the_range_of_small_buffers_has_the_start_of_a_copy() -> None:
         assert len(least) == 4 and least == sorted(least, reverse=True)
 
 
-#: GB/s of two H200s by buffer size, from docs/results/2026-11-21-2xH200.md, the second GPU.
+#: GB/s of two H200s by buffer size, recorded on 2026-11-21, the second GPU.
 RECORDED = {
     "device_to_device_memcpy_write_ce": {4: 1.73, 16: 6.56, 64: 26.17, 256: 87.55, 1024: 213.02, 4096: 322.94,
                                          16384: 367.47, 65536: 389.08, 262144: 394.58},

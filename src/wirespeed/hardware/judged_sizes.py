@@ -91,7 +91,7 @@ def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowes
 
 
 #: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
-#: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy
+#: Recorded on two H200s with 4 KiB to 1 GiB: 2.4 to 3.3 µs by copy
 #: engines over NVLink, at most 2.1 µs by kernels, 2.3 to 7.0 µs within a GPU.
 START_S = (10e-6, 3e-6)
 

@@ -153,6 +153,7 @@ FORMATS = (
     ReportFormat("csv", suffixes=(".csv",)),
     ReportFormat("html", suffixes=(".html", ".htm"), checked=True, qualified=True),
     ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
+    ReportFormat("github", qualified=True),
     ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),
     ReportFormat("prometheus", suffixes=(".prom",), checked=True, qualified=True),
     *(
