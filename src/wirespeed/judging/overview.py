@@ -16,10 +16,9 @@ from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import many
 from . import advice as advised
-from .advice import Advice, advice_at
+from .advice import Advice, advice_at, of_error
 from .check import Check
 from .diagnosis import Diagnosis, corrupting, diagnose
-from .error_advice import of_error
 from .finding import Finding
 from .inventory import Missing
 from .key_figures import KeyFigure, failures, fraction, key_figures
