@@ -14,7 +14,7 @@ from typing import Any
 from ...backends.host import nic_facts
 from ...backends.tree import HERE, TreePath
 from ...qualification import TCP
-from ...units import many
+from ...units import many, some
 from .measured_topology import Sent
 
 #: A line of /proc/net/dev: an interface, and the bytes that it has sent, the ninth number (proc_pid_net(5)).
@@ -106,8 +106,7 @@ def said(carriers: Sequence[Carrier]) -> str:
     """The transport of most nodes as text: ``InfiniBand (mlx5_0, mlx5_1)``; empty if unknown."""
     (usual, _), *_ = Counter((each.kind, each.devices) for each in carriers).most_common(1) or [(("", ()), 0)]
     kind, devices = usual
-    more = f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else ""
-    return f"{kind} ({', '.join(devices[:_NAMED])}{more})" if kind else ""
+    return f"{kind} ({some(devices, _NAMED)})" if kind else ""
 
 
 def others(carriers: Mapping[str, Carrier]) -> str:
@@ -120,8 +119,5 @@ def others(carriers: Mapping[str, Carrier]) -> str:
     names = [name for name, each in carriers.items() if each.kind != usual and each.kind]
     if not usual or not names:
         return ""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (
-        f"{', '.join(names[:_NAMED])}{more} used {carriers[names[0]].kind}, {count} of "
-        f"{many(len(carriers), 'node')} {usual}"
-    )
+    of = f"{count} of {many(len(carriers), 'node')}"
+    return f"{some(names, _NAMED)} used {carriers[names[0]].kind}, {of} {usual}"
