@@ -21,6 +21,7 @@ from ...terminal import colored, columns
 from ...units import GB, KIB, MICRO, format_size, format_time
 from .block_map import BlockMap, PathMap, StorageMap, map_of
 from .block_models import MODEL_ERROR, Model, Point
+from .saturation import saturations
 
 #: Letter and colour of each method.
 MARKS = {
@@ -190,5 +191,8 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                 ],
             }
             for storage in blocks.storage
+        ],
+        "thread_blocks": [
+            vars(curve) | {"saturating": curve.saturating} for curve in saturations(document)
         ],
     }  # fmt: skip
