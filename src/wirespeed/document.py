@@ -174,7 +174,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
 def courses(
     results: Iterable[TestcaseResult], names: Container[str] | None = None
 ) -> Iterable[list[Quantity]]:
-    """The values of each quantity during some testcases, in order of time; None for those of all names."""
+    """The values of each quantity during some testcases, in order of time; None for all names."""
     by_key: dict[tuple[str, str, str], list[Quantity]] = {}
     for result in results:  # `history` and `key` written out: large runs have millions of quantities
         readings = [reading.state for reading in result.readings]

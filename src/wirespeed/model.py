@@ -149,7 +149,7 @@ class PoolLayout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockList:
-    """Scattered blocks that move together, such as those of a KV cache.
+    """Scattered blocks that move together, such as the pages of a KV cache.
 
     Source and destination are pools of these blocks.
 

@@ -15,7 +15,7 @@ from .tables import Amount, Whole
 from .terminal import brief
 from .units import many
 
-#: The testcase whose values are those of attempts.
+#: The testcase whose values attempts give.
 PEER_ACCESS = "peer_access"
 #: Time after which a kernel that waits for a flag gives up, in s.
 FLAG_S = 0.35

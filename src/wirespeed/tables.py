@@ -181,7 +181,7 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     calls: Calls | None = None
 
     def __repr__(self) -> str:
-        """One line; the unit of the value is that of the table."""
+        """One line; the table has the unit of the value."""
         value = "no value" if self.value is None else f"{self.value:.4g}"
         share = f", {self.value / self.limit:.0%} of the limit" if self.value and self.limit else ""
         why = f", {self.reason}" if self.reason else ""

@@ -129,7 +129,7 @@ def _neutral_json(found: re.Match[bytes]) -> bytes:
 
 
 def neutral(value: Any, but: str = "") -> Any:
-    """Neutralise control characters in the texts of plain data, such as that of TOML; not below one name."""
+    """Neutralise control characters in the texts of plain data, such as TOML's; not below one name."""
     if isinstance(value, str):
         return flat(value)
     if isinstance(value, dict):

@@ -135,17 +135,6 @@ def test_python_takes_transfers(folder: Path) -> None:
     for what in (one, [one]):
         result = wirespeed.transfer(what, machine="simulated:hgx-h200-2", samples=3)
         assert result.document.testcases[0].description == "gpu0->gpu1 by gpu1 (sm)"
-    with pytest.raises(wirespeed.UsageError, match="files of transfers were removed"):
-        wirespeed.transfer(folder / "loader.toml", machine="simulated:hgx-h200-2")  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("command", ["transfer", "run", "check", "doctor"])
-def test_files_of_transfers_were_removed(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main([command, "-f", "loader.toml", *TWO])
-    out, err = capsys.readouterr()
-    assert ended.value.code == 2 and not out and len(err.splitlines()) == 1
-    assert "files of transfers were removed: give a line, as in `wirespeed transfer gpu0 to gpu1`" in err
 
 
 def test_a_broadcast_is_limited_by_the_link_that_carries_it_several_times() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from glob import escape, glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import UsageError
 from .consumers import CONSUMERS, OPTION
@@ -90,15 +90,6 @@ def output_path(text: str) -> Output:
     return Output.numbered(path / name)
 
 
-class _FilesGone(argparse.Action):
-    """The removed option ``-f``, for files of transfers."""
-
-    def __call__(self, *_: Any) -> NoReturn:
-        raise argparse.ArgumentError(
-            self, "files of transfers were removed: give a line, as in `wirespeed transfer gpu0 to gpu1`"
-        )
-
-
 class TakesOptions(argparse._ActionsContainer):
     """An object that options can be added to."""
 
@@ -145,12 +136,6 @@ class TakesOptions(argparse._ActionsContainer):
         action = self.add_argument(*names, help=help, **settings)
         vars(action).update(completer=completer, by_project=by_project)
 
-    def add_files_gone(self) -> None:
-        """Add the option ``-f``, which was removed, so that its error says what to do instead."""
-        self.add_argument(
-            "-f", "--file", action=_FilesGone, default=argparse.SUPPRESS, help=argparse.SUPPRESS
-        )
-
     def add_options(self, group: str | None = None, names: Collection[str] = ()) -> None:
         """Add the options of a run of one group, and those with these names."""
         from ..options import JOB, RunOptions, declared
@@ -185,7 +170,6 @@ class TakesOptions(argparse._ActionsContainer):
             "testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
             completer=testcase_names, by_project=True,
         )  # fmt: skip
-        subject.add_files_gone()
         subject.add(
             "-p --prefix PREFIX+",
             "testcases whose names start with PREFIX",

@@ -346,7 +346,7 @@ def _by_model() -> dict[str, str]:
 def gpu_sheet(model: str) -> tuple[str, GpuSheet] | None:
     """Name and data sheet for a model as drivers and tools print it; None if there is none.
 
-    Parts of a GPU, such as those of MIG, have none.
+    Parts of a GPU, as MIG makes them, have none.
     """
     words = model.lower().split()
     while words and words[0] in _VENDORS:

@@ -291,7 +291,7 @@ class Worker:
         return replace(taken, preparing=preparing, wrong=elements)
 
     def _fill(self, planned: Measurement, measurement: Measurement, taken: Taken) -> None:
-        """Turn the samples of a Measurement, and those of earlier rounds, into the cells that it fills."""
+        """Turn the samples of a Measurement, also of earlier rounds, into the cells that it fills."""
         outcome = self.outcome
         if measurement not in self._allowed:  # the same in all rounds
             self._allowed[measurement] = allowances(self.network, measurement, efficiencies())

@@ -96,7 +96,7 @@ class DeviceKind:
 
     @property
     def is_host(self) -> bool:
-        """Whether its memory is that of CPUs, which are its executors."""
+        """Whether its memory belongs to CPUs, which are its executors."""
         return Engine.CPU in self.engines
 
 
@@ -213,7 +213,7 @@ class Storage(DeviceRecord):
         filesystem: Type of its file system, such as ``ext4``.
         model: Names of the products below it; empty if unknown.
         layers: What is between the file system and the devices: ``encrypted``, ``RAID 0``, ``LVM``, ...
-        past_cache: Whether calls bypass the page cache. If not, values are those of the page cache.
+        past_cache: Whether calls bypass the page cache. If not, the page cache gives the values.
         memory_bytes: Size of the file that a run may create.
         numa: Index of the nearest NUMA node; -1 if unknown.
     """
@@ -284,7 +284,7 @@ KINDS = (NUMA, GPU, STORAGE)
 
 
 def kinds() -> tuple[DeviceKind, ...]:
-    """All kinds of devices: those of this package, then those of other packages by name."""
+    """All kinds of devices: of this package, then of other packages by name."""
     return *KINDS, *_registered(tuple(sys.path))
 
 
@@ -338,7 +338,7 @@ def number_of(name: str) -> int:
 
 
 def is_host(name: str) -> bool:
-    """Whether a name is that of a NUMA node, or of another device whose memory is that of CPUs."""
+    """Whether a NUMA node has this name, or another device whose memory belongs to CPUs."""
     parsed = parse(name)
     return parsed is not None and parsed[0].is_host
 

@@ -100,7 +100,7 @@ _KERNELS = (Method.KERNEL, Method.KERNEL_BULK, Method.STAGED)
 def lists_seconds(transfers: Sequence[Transfer]) -> float:
     """The time of the calls of block lists that move together besides moving the bytes, in s.
 
-    One thread makes the calls of all lists of a GPU. Kernels wait for those of a load on the same GPU.
+    One thread makes the calls of all lists of a GPU. Kernels wait for the kernels of a load on the same GPU.
     """
     lists = [t for t in transfers if t.role is Role.MEASURED]
     of_gpus = grouped((t.executor.device, (list_seconds(t), _submission_seconds(t))) for t in lists)

@@ -158,7 +158,7 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
 START_OF_COLLECTIVE_S = (200e-6, 20e-6)
 #: Ranks of a collective above which its start takes longer, in proportion.
 _RANKS_OF_START = 8
-#: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of small buffers.
+#: Rate of copies within a GPU over the rate of its memory, at most, if a cache keeps a part of small buffers.
 CACHED = 1.5
 #: Links below this load are omitted.
 NOTED = 0.05

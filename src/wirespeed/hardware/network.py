@@ -99,7 +99,7 @@ class MachineVertices:
 
     @cached_property
     def nodes(self) -> tuple[Vertex, ...]:
-        """The NUMA nodes of all hosts, those of the first host first."""
+        """The NUMA nodes of all hosts, the first host first."""
         ends = sorted({end for link in self._links for end in link.ends})
         others = (end for end in ends if is_host(self.of(end).device))
         return tuple(map(self.of, dict.fromkeys((*sorted(self._node_names), *others))))
@@ -277,7 +277,7 @@ class Network:
         """The links of the best path between two vertices; empty if they are the same.
 
         Links made for data between devices are preferred to PCIe, and PCIe to a network. Data between sockets
-        takes the links of the sockets, not those of GPUs.
+        takes the links of the sockets, not of GPUs.
 
         Raises:
             MachineError: If there is no path.

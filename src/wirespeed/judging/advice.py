@@ -83,7 +83,7 @@ AT = {
     SuspectKind.PAIR_OF_DEVICES: Advice("check the route between the two", "sudo lspci -tv"),
     SuspectKind.PAIR_OF_NODES: Advice("check the route between the two", "numactl --hardware"),
 }
-#: Models whose memory is that of the host: it has no ECC counters of the GPU.
+#: Models whose memory is the memory of the host: it has no ECC counters of the GPU.
 _SHARED_MEMORY = ("GB10", "Jetson", "Orin", "Thor")
 _OF_SHARED_MEMORY = Advice(
     "check the clocks, and what else uses the memory, which CPU and GPU share",

@@ -46,7 +46,7 @@ class Diagnosis(Tabular):
         slow: Number of slow cells.
         unexplained: Number of slow cells that no finding may explain.
         unreadable: Facts that could not be read.
-        has_facts: Whether the run has facts at all; those of older versions have none.
+        has_facts: Whether the run has facts at all; runs of older versions have none.
         simulated: Whether no hardware was measured.
         unpredicted: Number of slow cells that are even slower than the causes predict which explain others.
     """
@@ -287,7 +287,7 @@ def _slow_paths(document: Document) -> list[_Slow]:
 class _Slow:
     """A slow cell: its key, and kind, host and device of each end of the links that it loads.
 
-    The settings of its run are None if they are those of the host, as the facts have them.
+    The settings of its run are None if the facts of the host have them.
     """
 
     key: Key

@@ -26,7 +26,7 @@ class Dip:
     Attributes:
         key: The value of the size, which the verdicts are on.
         size, other: The slow size and the neighbouring one, in bytes.
-        times: Time of the slow size over that of the other one.
+        times: Time of the slow size over the time of the other one.
         returns: Whether the time is not too long for the size alone, but a larger size is faster again.
     """
 

@@ -42,7 +42,7 @@ class PublishedGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         models: Models of GPUs, with the wildcards ``*`` and ``?``; empty for any machine.
         gpus: Number of GPUs per node; 0 for any.
         nodes: Number of nodes.
-        size: Lowest size at which a lower rate is a failure. The default is that of expected ranges.
+        size: Lowest size at which a lower rate is a failure. The default is the size of expected ranges.
         link: Kind of the links that limit the rate; a path without such a link does not make the gate
             impossible.
         network: Rate of the network of a node in each direction, if known.

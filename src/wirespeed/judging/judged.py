@@ -148,7 +148,7 @@ class Judged(Tabular):
         return tuple(placed(self.document))
 
     def renewed(self, document: Document) -> Judged:
-        """The same verdicts for a Document that has the same values, such as that of the ended run."""
+        """The same verdicts for a Document that has the same values, such as the run when it has ended."""
         later = replace(self, document=document)
         found = {name: value for name, value in vars(self).items() if name in ("check", "diagnosis")}
         vars(later).update(found)

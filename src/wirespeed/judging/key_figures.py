@@ -97,7 +97,7 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
 def _failed(
     document: Document, check: Check, collectives: Collection[str], wrong: Collection[tuple[str, str, str]]
 ) -> dict[PathKind, tuple[str, ...]]:
-    """The places of each kind of path without a right value, those of most values first."""
+    """The places of each kind of path without a right value, the places of most values first."""
     places: dict[PathKind, Counter[str]] = {}
     for judgement in check.judgements:
         key = judgement.key

@@ -73,7 +73,7 @@ def _nvlinks(machine: Machine, names: Sequence[str], facts: Facts) -> dict[str, 
 
 
 def _unlike(values: Mapping[str, float], noun: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the GPUs whose number of peers or rate of NVLinks is unlike that of most, and what differs."""
+    """Yield the GPUs whose number of peers or rate of NVLinks is unlike most others, and what differs."""
 
     def said(value: float) -> str:
         if not value:

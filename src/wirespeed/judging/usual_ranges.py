@@ -30,7 +30,7 @@ from .verdict import Verdict
 
 #: Largest share of a buffer that the caches may have kept since it was read before.
 _KEPT = 0.5
-#: Testcases whose values are judged in other ways than those of one rate per node.
+#: Testcases that have more than one rate per node, whose values are judged in their own way.
 _LATENCY, _LADDER, _LOADED = "host_latency", "host_latency_ladder", "host_loaded_latency"
 SIZES = "host_bandwidth_ladder"
 _CURVES = (_LADDER, _LOADED, SIZES)
@@ -46,13 +46,13 @@ _FITS = 0.5
 #: The same in a virtual machine. Seen on one with two H100s: 1 MiB of 2 MiB took 25 ns instead of 6 to 8 in
 #: one of a dozen runs. Why is not known; another machine on the core's other hardware thread would do that.
 _FITS_BESIDE = 0.25
-#: A cache whose latency, over that of the other small cache, is above the usual ratio by this factor is slow.
+#: A cache is slow if the ratio of its latency to the other small cache's is above the usual by this factor.
 _SLOW_CACHE = 1.9
 #: A last cache that saves less than this fraction of the memory's latency is missing.
 _SAVED = 0.1
 #: Highest latency of a shared cache over that of memory, where no published value is known.
 _NO_SLOWER = 1.5
-#: Lowest rate of copies in small and in large caches, over that of the memory in the same run.
+#: Lowest rate of copies in small and in large caches, over the rate of the memory in the same run.
 _SMALL_CACHE, _LARGE_CACHE = 1.2, 0.3
 #: Cache of the second level that all servers have, in bytes.
 _SECOND_BYTES = 256 * KIB
@@ -228,7 +228,7 @@ class UsualRanges:
         return max(read, sheet.local), f"published latencies of {title}"
 
     def _latency(self, node: NumaNode, other: NumaNode | None) -> UsualRange | None:
-        """The latency of the memory of a node for its own cores, or for those of another one."""
+        """The latency of the memory of a node for its own cores, or for the cores of another one."""
         usual, source = self._local_latency(node)
         if usual is None or other is None:  # memory without cores: of another kind
             return None

@@ -60,7 +60,7 @@ class CellValues:
         noise: Their kind.
         cells: The cells to compare, with their hosts.
         busy: Devices of other cells that another process used -> how.
-        values: All values, those of busy devices, too.
+        values: All values, also of busy devices.
     """
 
     unit: Unit = Unit.RATE

@@ -63,7 +63,7 @@ class Contrast:
         difference: Mean difference, after minus before.
         variance: Residual variance of an observation; 0 without degrees of freedom.
         df: Its degrees of freedom.
-        scale: Variance of the difference, over that of an observation.
+        scale: Variance of the difference, over the variance of an observation.
         unseen: Variance of the difference that the observations do not show.
         unseen_df: Degrees of freedom from which ``unseen`` is known.
     """

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -48,14 +48,6 @@ class _Head(msgspec.Struct):
     schema: int = msgspec.field(name="wirespeed_schema")
 
 
-class _Given(msgspec.Struct):
-    options: dict[str, Any]
-
-
-#: Option whose texts are programs, which nothing shows as they are.
-_TRANSFERS = "transfers"
-
-
 def save(document: Document, path: str | Path) -> None:
     """Write a Document atomically: ``path`` always holds a complete file.
 
@@ -79,11 +71,11 @@ def decode(data: bytes, name: str) -> Document:
     Raises:
         DocumentError: If it is not a Document (``NotARun``), or has another schema.
     """
-    written, data = data, neutral_json(data)
+    data = neutral_json(data)
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError):
         document = msgspec.json.decode(data, type=Document)  # usually; what fails is read again below
         if document.schema == SCHEMA:
-            return _checked(document if data == written else _with_transfers(document, written))
+            return _checked(document)
     try:
         head = msgspec.json.decode(data, type=_Head)
     except msgspec.ValidationError as error:
@@ -97,17 +89,9 @@ def decode(data: bytes, name: str) -> Document:
     if head.schema < SCHEMA:
         raise DocumentError(f"{name}: schema {head.schema} is not supported: measure again")
     try:
-        return _checked(_with_transfers(msgspec.json.decode(data, type=Document), written))
+        return _checked(msgspec.json.decode(data, type=Document))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError) as error:
         raise DocumentError(f"{name} is a broken saved run of wirespeed: {error}") from error
-
-
-def _with_transfers(document: Document, data: bytes) -> Document:
-    """The Document with the programs of transfers as they were written: they have several lines."""
-    if _TRANSFERS not in document.options:
-        return document
-    options = msgspec.json.decode(data, type=_Given).options
-    return replace(document, options=document.options | {_TRANSFERS: options[_TRANSFERS]})
 
 
 def _checked(document: Document) -> Document:
@@ -326,7 +310,7 @@ class Saver(Drafting):
 
 
 def files_in(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
-    """Files, and in place of each folder its ``*.json`` files and logs, and those of the folders in it.
+    """Files, and in place of each folder its ``*.json`` files and logs, also of the folders in it.
 
     Deeper folders and other files are left out, as ``left_out`` says; hidden ones are ignored.
 

@@ -25,7 +25,7 @@ __all__ = [
     "select",
 ]
 
-#: All testcases, in the order in which they run: those of the core, then those of features.
+#: All testcases, in the order in which they run: first of the core, then of features.
 TABLE: tuple[Testcase, ...] = (
     *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.COLLECTIVES, *host.TESTCASES,
     *device.ATTACHED, *(case for cases in offered("testcases") for case in cases),

@@ -114,7 +114,7 @@ class World:
 
     @property
     def local_rank(self) -> int:
-        """Number of this process among those of its host."""
+        """Number of this process among the processes of its host."""
         return self.me.local_rank
 
     @property
@@ -123,7 +123,7 @@ class World:
         return tuple(dict.fromkeys(member.host for member in self.members if member.host))
 
     def allgather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
-        """Exchange values: return those of all processes, by rank. All must call it for the same purpose.
+        """Exchange values: return the value of each process, by rank. All must call it for the same purpose.
 
         Args:
             value: Values that MessagePack supports: numbers, texts, bytes, lists, mappings.

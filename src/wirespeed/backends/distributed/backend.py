@@ -240,6 +240,6 @@ class DistributedBackend(JobBackend):
         return Running(self._side, SharedBufferPool(self._side), start, choice, descriptors)
 
     def _free_buffers(self) -> None:
-        """Free all buffers in all processes, after all have closed those of others."""
+        """Free all buffers in all processes, after all have closed the buffers of others."""
         self.exchange.together(self.running.pool.close_opened, "closing buffers")
         self.exchange.together(self.running.pool.free, "freeing buffers")

@@ -37,7 +37,7 @@ class Running:
 
     Attributes:
         side: Hardware of this process.
-        pool: Its buffers, and those of others that it has opened.
+        pool: Its buffers, and the buffers of others that it has opened.
         start: The common start.
         choice: Selects the transport of each transfer.
         descriptors: Serves the descriptors that this process exports.

@@ -107,7 +107,7 @@ class GpuEndpoint(Endpoint):
             raise BackendError("the copies were cancelled")
 
     def cancel(self) -> None:
-        """Release the streams of this process, and those of others, whose measurement is void too."""
+        """Release the streams of this process and of others, whose measurement is void too."""
         self.signals.cancelled.set()
         self.gate.release()
 

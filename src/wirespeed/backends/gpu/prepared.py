@@ -82,7 +82,7 @@ class GpuPrepared(Prepared):
         self._measured = [bound for bound in self._moving if bound.measured]
         #: How often each of these makes the copies of a sample; only for loads not 1.
         self._repeats = [1.0] * len(self._moving)
-        #: Copies of a sample, and those of each of these in it.
+        #: Copies of a sample, and how many each of these makes in it.
         self._copies = 1
         self._counts: list[int] = []
         self.buffers: list[Buffers] = [bound.buffers for bound in self._bound]

@@ -115,7 +115,7 @@ class GpuBlocks(GpuPrepared):
             self._lap_s *= 2
 
     def _computed(self, launches: int, copies: int) -> tuple[LapTimes, float]:
-        """Compute, and move the lists from the same start; return their times, and that of computing in s."""
+        """Compute, and move the lists from the same start; return their times and that of computing, in s."""
         assert self._load is not None
         (lane, work), *_ = self._load.lanes
         self._gate.close_all()

@@ -214,7 +214,7 @@ class HostGate:
         """Begin a round.
 
         Args:
-            resets: Whether this process resets a gate: the only one, or that of the next round.
+            resets: Whether this process resets a gate: the only one, or the gate of the next round.
             running: Number of measured threads, until whose end the loads run.
         """
         self._round += 1

@@ -137,7 +137,7 @@ def analyse(nodes: Iterable[RunSummary]) -> Fleet:
 def differing(values: Mapping[int, float]) -> dict[int, float]:
     """The outliers: index -> difference from the median, as a fraction of the median.
 
-    Median and deviation are those of values without outliers, which are cut off until none is left.
+    Median and deviation are of the values without outliers, which are cut off until none is left.
     """
     if len(values) < MIN_PEERS:
         return {}

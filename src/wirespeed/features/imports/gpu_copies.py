@@ -237,7 +237,7 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
         at += 1
         if match := _DEVICE_P2P.fullmatch(line):
             bus = f"{match[5].rjust(8, '0')}:{match[3].rjust(2, '0')}:{match[4].rjust(2, '0')}"
-            if int(match[1]) == len(log.gpus):  # a second list is that of another run
+            if int(match[1]) == len(log.gpus):  # a second list belongs to another run
                 log.gpus.append((scan.text(match[2]), bus))
         elif match := _ACCESS.fullmatch(line):
             if match[2] == "CANNOT":

@@ -95,7 +95,7 @@ class NcclLines:
             found.update((name[:_LONGEST_NAME], direct) for name, direct in ways(message))
 
     def settings(self, of_command: Mapping[str, str], hosts: Collection[str]) -> tuple[str, ...]:
-        """All settings of a run, with those of its command, which apply to the first host at least.
+        """All settings of a run, also of its command, which apply to the first host at least.
 
         Args:
             of_command: Name -> value.

@@ -133,7 +133,7 @@ _START_IMB = re.compile(rf"\s*#\s+(?:Intel ?\(R\)|PALLAS) MPI Benchmark|{_BLOCK.
 _SUITE = re.compile(
     r"\s*#\s+(?:Intel ?\(R\)|PALLAS) MPI Benchmark(?:s| Suite) V?([\w. ]+?)(?: Update \d+)?, *([\w-]*)"
 )
-#: The part whose benchmarks are those of our testcases, and the program that sends from GPUs.
+#: The part whose benchmarks are our testcases, and the program that sends from GPUs.
 _MPI1, _OF_GPUS = "MPI-1", re.compile(r"IMB-\w+-GPU\b")
 _PROCESSES = re.compile(r"\s*# ?#processes = (\d{1,7})")
 _ROW_IMB = re.compile(r"\s*\d+\s+\d+\s+\S|\s*\d+\s+\d+\.\d+\s")
@@ -165,7 +165,7 @@ def _read_of_imb(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _of_table(lines: Sequence[str], version: str, alike: bool) -> FoundLog:
-    """Read a table; ``alike`` says whether its benchmarks may be those of testcases."""
+    """Read a table; ``alike`` says whether its benchmarks may be testcases."""
     log = FoundLog(_TOOL_IMB, version, lines=len(lines), partial=True)
     name, processes, columns = "", 0, list[str]()
     groups: dict[float, Columns] = {}
@@ -273,7 +273,7 @@ _MESSAGES_OSU = re.compile(r"(MPI|NCCL|RCCL|Xccl)(-\w+)? ")
 _PAIRS = re.compile(r"# \[ pairs: (\d{1,6}) \]")
 #: Where a buffer is, in words.
 _MEMORIES = {"DEVICE": "GPU memory", "HOST": "host memory", "MANAGED": "managed memory"}
-#: Key of a table -> unit of its values, and that of the numbers in the log.
+#: Key of a table -> unit of its values, and of the numbers in the log.
 _UNITS_OSU = {
     MESSAGE_LATENCY: (Unit.TIME, 1e-6),
     MESSAGE_BANDWIDTH: (Unit.RATE, float(MB)),

@@ -87,7 +87,7 @@ _NAMES = {
 }  # fmt: skip
 #: Largest difference of equal times of the JSON, in s.
 _ROUNDED_S = 1e-9
-#: Largest difference of the ratio of bus to algorithm bandwidth from that of an operation.
+#: Largest difference of the ratio of bus to algorithm bandwidth from the ratio of an operation.
 _FACTOR_TOLERANCE = 0.02
 #: Operations that are not thought of if the log does not name one.
 _RARE = ("alltoallv", "hypercube")
@@ -237,7 +237,7 @@ class _LinesOfRun:
             log.other(line, outside=over)
 
     def _command(self, line: str) -> bool:
-        """Note a command, which is that of the next run if this one has results; return whether it is one."""
+        """Note a command, which belongs to the next run if this one has results; return whether it is one."""
         if found := self._shell.line(line):
             if not self.went_on:
                 self._called, self._command_line = self._shell.program, self._shell.command
@@ -352,7 +352,7 @@ def _product(options: dict[str, Any]) -> int:
 
 
 def _agrees(name: str, points: dict[int, Halves], operator: str, root: int) -> bool:
-    """Whether the columns are those of an operation that the text names, with any number of ranks."""
+    """Whether an operation that the text names has these columns, with any number of ranks."""
     operation, measured = OPERATIONS.get(name), nccl_ranks.ratio(points)
     if operation is None:
         return True
@@ -482,13 +482,13 @@ def _with_iterations(half: Half, report: object) -> Half:
 
 
 def _times(numbers: object) -> tuple[float, ...]:
-    """Times in s from those of the JSON, in us; none if one of them is none."""
+    """Times in s from the JSON's, in us; none if one of them is none."""
     times = scan.scaled([scan.number(str(value)) for value in scan.items_of(numbers)], _MICRO)
     return tuple(time for time in times if time is not None) if None not in times else ()
 
 
 def _note_iterations(log: FoundLog, halves: Sequence[Half]) -> None:
-    """Note whether iterations were timed, and times that contradict those of the processes."""
+    """Note whether iterations were timed, and times that contradict the times of the processes."""
     skip = _whole(log.options.get("skip"))
     log.options["per_iteration"] = bool(halves) and all(len(half.iterations) > skip for half in halves)
     differing = 0

@@ -84,7 +84,7 @@ _REPEATED = ("]", ":", ">", "|", ")")
 _ROW = re.compile(r"\s*\d")
 
 
-#: Numbers of a line whose digits decide nothing: those of names, such as GPU0 and int8, do.
+#: Numbers of a line whose digits decide nothing: the digits of names, such as GPU0 and int8, do.
 _NUMBERS = re.compile(r"(?<![A-Za-z_\d])\d+")
 
 

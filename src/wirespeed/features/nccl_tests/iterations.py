@@ -57,7 +57,7 @@ class _Size:
 
     @property
     def consistent(self) -> bool:
-        """Whether the time of each iteration is that of its slowest process."""
+        """Whether the time of each iteration is the time of its slowest process."""
         slowest = map(max, zip(*self.processes, strict=False))
         return all(
             abs(time - most) < _ROUNDED_S for time, most in zip(self.times, slowest, strict=False)

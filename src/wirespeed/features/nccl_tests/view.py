@@ -231,7 +231,7 @@ def row_of(
         stamp: When it was measured; empty if not requested.
 
     Raises:
-        DocumentError: If they are not those of a collective.
+        DocumentError: If they do not describe a collective.
     """
     setting = _setting(name, info)
     width = setting.type.bytes

@@ -169,7 +169,7 @@ def _parser(program: PeerProgram, name: str, given: Sequence[str] = ()) -> Parse
 
 
 def _add(parser: Parser) -> None:
-    """Add the options that nvbandwidth has and sailbandwidth lacks, and those of sailbandwidth."""
+    """Add the options that nvbandwidth has and sailbandwidth lacks, and all of sailbandwidth."""
     add = parser.add
     add(
         "-F --format", "text (default), JSON, or text with &&&& PERF lines in place of SUM lines",

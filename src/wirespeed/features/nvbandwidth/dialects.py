@@ -139,7 +139,7 @@ _PAIR = "device_to_device_bidirectional_memcpy_"
 
 
 def _titles() -> dict[str, str]:
-    """The titles of 0.4 that differ from those of later versions."""
+    """The titles of 0.4 that later versions have changed."""
     titles = {
         "device_to_device_memcpy_read_sm": "memcpy CE GPU(row) -> GPU(column) bandwidth",
         f"{_PAIR}read_sm": "memcpy SM GPU(row) -> GPU(column) bandwidth",
@@ -225,7 +225,7 @@ def _identity(document: Document, testcase: str, way: str) -> dict[str, str]:
 
 
 def details(error: VerificationError) -> dict[str, str]:
-    """What is known of wrong values, in words of 8 bytes; that of the source only within one process."""
+    """What is known of wrong values, in words of 8 bytes; of the source only within one process."""
     found = error.found
     assert found is not None
     size, share = error.words * 8 / MIB, error.wrong / error.words

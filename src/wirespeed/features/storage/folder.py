@@ -204,7 +204,7 @@ def _below(entry: Path, root: Path) -> Below:
 
 
 def _joined(join: Callable[[list[float]], float], rates: Sequence[float | None]) -> float | None:
-    """The rate of several devices; None if that of one is unknown."""
+    """The rate of several devices; None if the rate of one is unknown."""
     known = [value for value in rates if value is not None]
     return join(known) if len(known) == len(rates) else None
 

@@ -347,7 +347,7 @@ class StoragePrepared(Prepared):
         return self._buffers[index]
 
     def _written(self, offset: int) -> Array:
-        """The words that a call has written: those of the buffers, between the ends of its place."""
+        """The words that a call has written to the buffers, between the ends of its place."""
         block = self._calls.block
         expected = words(self._key, 0, block // 8)
         ends = words(self._key, offset // 8, block // 8)

@@ -45,7 +45,6 @@ def parser(name: str) -> Parser:
     )
     subject = arguments.add_argument_group(WHAT)
     subject.add("line TRANSFERS+", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
-    subject.add_files_gone()
     subject.add("--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
     subject.add_machine()
     subject.add_options(WHAT)

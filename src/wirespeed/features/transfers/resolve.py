@@ -293,7 +293,7 @@ class _Resolver:
         )  # fmt: skip
 
     def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
-        """A memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
+        """A memory as its executor needs it: host memory is pageable for CPUs, pinned for GPUs."""
         if gpu:
             return memory
         if memory.kind is MemoryKind.DEVICE:

@@ -19,7 +19,7 @@ _DISABLING = {"NCCL_P2P_LEVEL": ("LOC", "0"), "NCCL_NET": ("SOCKET",)}
 
 
 def nccl_settings(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    """Yield settings that disable nothing, and are not those of a NIC."""
+    """Yield settings that disable nothing, and concern no NIC."""
     selected = any(selection(machine, facts))  # a cause with its own remedy
     settings = [
         setting

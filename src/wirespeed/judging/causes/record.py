@@ -26,7 +26,7 @@ class Sign:
         text: What was found, as a sentence without a full stop.
         weight: Whether it is a defect on its own; None for the weight of the cause.
         host: Host that it is about; empty for the host of the first process.
-        at: PCI address for the command that confirms it; empty for that of the device.
+        at: PCI address for the command that confirms it; empty for the address of the device.
         settings: Settings that it is about, ``NAME=value``: of the runs of a log, those with one of them.
     """
 

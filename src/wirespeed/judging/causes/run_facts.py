@@ -15,7 +15,7 @@ from ..thresholds import LEAST_OBSERVED_S, TOO_FAST
 
 
 def facts_of(document: Document) -> Facts:
-    """The facts of a Document: those that were read, and those of the run."""
+    """The facts of a Document: what was read, and what the run shows."""
     return Facts((*document.facts, *_increases(document), *_throttled(document), *_best(document)))
 
 
