@@ -264,7 +264,7 @@ def test_aicr(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry["phase"] in ("deployment", "performance", "conformance") and entry["image"] == IMAGE
     assert entry["name"] and entry["description"] and seconds(entry["timeout"]) >= 60
     assert answered(entry["args"]) == 0 and answered(entry["args"], BAD) == 1
-    assert "hgx-h200-2 FAIL: NVLinks are down (gpu0); what to do: " in capsys.readouterr().out
+    assert "hgx-h200-2 FAIL: NVLinks are down (gpu0); remedy: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", NODES)
@@ -475,7 +475,7 @@ def test_nvsentinel_gets_an_event_of_each_verdict(
     codes = [b"DATA_PATH_FAIL"] if is_fatal else None if is_healthy else [b"DATA_PATH_WARN"]
     assert found.get(9) == codes
     (said,) = found[7]
-    assert said.decode() in out.out and (b"what to do" in said) != is_healthy
+    assert said.decode() in out.out and (b"remedy" in said) != is_healthy
     assert abs(fields_of(found[12][0])[1][0] - time.time()) < 600
     assert found[16] == [1] and fields_of(fields_of(stored)[2][0])[16] == [2]
 

@@ -22,12 +22,8 @@ from ..terminal import error_line
 from .store import STDIN, load
 
 T = TypeVar("T")
-
-
 #: A process needs this many Documents to be worth its start, which takes about half a second.
 _DOCUMENTS_PER_PROCESS, _CHUNK = 8, 4
-
-
 _MOST_PROCESSES = 16
 
 

@@ -196,8 +196,6 @@ def _tables(
 
 #: How these logs are read.
 BANDWIDTH_TEST = Tool(_START_BANDWIDTH, _read_of_bandwidth)
-
-
 #: Lines with which a log of this tool begins; an excerpt begins with a matrix.
 _START_P2P = re.compile(
     r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]|P2P Connectivity Matrix|"

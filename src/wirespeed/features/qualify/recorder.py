@@ -8,13 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...qualification import (
-    Qualification,
-    RailLimit,
-    Round,
-    SlowPart,
-    Stage,
-)
+from ...qualification import Qualification, RailLimit, Round, SlowPart, Stage
 from .cluster import Cluster, Values, plain
 from .limits import of_user
 from .pairing import wrongly_blamed

@@ -18,17 +18,7 @@ from ...results.compare import Change, Comparison, Conclusion, Outcome, compare
 from ...results.read_many import Unreadable
 from ...statistics import grouped, median
 from ...units import many
-from ..comparisons import (
-    CHANGED,
-    LISTED,
-    counted,
-    difference,
-    notes,
-    percent,
-    remarks,
-    remarks_on,
-    side_of,
-)
+from ..comparisons import CHANGED, LISTED, counted, difference, notes, percent, remarks, remarks_on, side_of
 from ..looks import SIGNS
 from ..style import SIMULATED
 from ..values import quantity

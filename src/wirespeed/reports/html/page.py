@@ -124,12 +124,13 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
     if whole := run["whole"]:
         return [(f"{whole.id}-0", whole.name), ("environment-0", "Environment")]
     sections = (
+        *((f"{part.id}-0", part.name, True) for part in run["first"]),
         ("machine-0", "Machine", True),
         ("causes-0", "Causes" if run["causes"] else "Notes", run["causes"] or run["notes"]),
         *((f"{part.id}-0", part.name, True) for part in run["before_gates"]),
         ("gates-0", "Thresholds", run["gates"]),
         *((f"{part.id}-0", part.name, True) for part in run["before_results"]),
-        ("results-0", "Measurements", True),
+        ("results-0", "Measurements", run["groups"] or run["waived"]),
         ("state-0", "State", run["charts"] or run["changes"]),
         ("environment-0", "Environment", True),
     )
