@@ -82,7 +82,7 @@ def views(newcomer: Newcomer) -> None:
     """Measure this machine as `make run` does, and look at the run in every way."""
     text = newcomer.run(f"make -C {ROOT} --no-print-directory run")
     saved = re.search(r"^saved to (.+\.json)$", text, re.M)
-    page = re.search(r"^for a page: (.+)$", text, re.M)
+    page = re.search(r"^HTML page: (.+)$", text, re.M)
     if not saved or not page:
         newcomer.wrong.append("make run does not say where it saved the run, or how to make a page of it")
         return
@@ -95,19 +95,17 @@ def views(newcomer: Newcomer) -> None:
         text=True,
     )
     formats, verdicts = (line.split() for line in names.splitlines())
-    command = page[1].replace(".venv/bin/", f"{BIN}/").replace(saved[1], "a.json")
+    command = page[1].replace(".venv/bin/", f"{BIN}/").replace(saved[1].removesuffix(".json"), "a")
     written = {command: "a.html"} | {
         f"wirespeed report {files} -o {output}": output
         for files, output in (("a.json b.json", "c.html"), ("a.json b.json --fleet", "d.html"),
                               *((f"a.json --format {name}", f"as.{name}") for name in formats))
     }  # fmt: skip
-    judged = [
-        f"check {files} --format {name}" for name in verdicts for files in ("--from a.json", "a.json b.json")
-    ]
-    judged += ["check a.json b.json --max-age 1d -v", "doctor a.json", "doctor --no-measure",
+    judged = [f"check {files} --format {name}" for name in verdicts for files in ("a.json", "a.json b.json")]
+    judged += ["check a.json b.json --max-age 1d -v", "check --explain a.json", "check --no-measure",
                "compare a.json b.json", "compare a.json b.json -v"]  # fmt: skip
-    shown = [f"show a.json --format {name}" for name in formats]
-    shown += ["machine", "machine --format json", "list", "config", "man"]
+    shown = [f"report a.json --format {name}" for name in formats]
+    shown += ["machine", "machine --format json", "list", "self config", "self man"]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # nothing here measures
         for one, output in written.items():
             pool.submit(newcomer.run, one, writes=output)

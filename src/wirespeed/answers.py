@@ -216,7 +216,7 @@ def doctor(
     expected: str | Inventory | None = None,
     **options: Any,
 ) -> Judged:
-    """Find what may explain slow paths, as ``wirespeed doctor``; ``diagnosis`` of the result has the causes.
+    """Find what may explain slow paths, as ``check --explain``; ``diagnosis`` of the result has the causes.
 
     Args:
         run: A run or its file to examine; None to examine a machine.
@@ -241,7 +241,7 @@ def doctor(
         if options:
             raise UsageError(f"nothing is measured: omit {', '.join(options)}")
         return Judged(described(machine, root=root), Criteria(expected=wanted))
-    adaptive = Adaptive(wanted)
+    adaptive = Adaptive(Criteria(expected=wanted))
     settings: dict[str, Any] = {"tier": "quick"} | options
     document = measured(machine=machine, following=adaptive, try_peers=True, **settings)
     found = adaptive.concluded

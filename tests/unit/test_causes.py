@@ -485,7 +485,7 @@ def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "why"),
     [
         (["d.json", "-t", "0"], "has no effect on saved runs"),
-        (["d.json", "--no-measure"], "--no-measure is about this machine"),
+        (["d.json", "--no-measure"], "--no-measure is about a machine, not about a saved run"),
         (["--no-measure", "-o", "d.json"], "--no-measure measures nothing"),
         (["nowhere.json"], "nowhere.json"),
     ],

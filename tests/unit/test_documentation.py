@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from wirespeed.cli.commands import ABOUT, functions
+from wirespeed.cli.commands import ABOUT, COMMANDS, FIRST, functions
 from wirespeed.cli.main import main
 from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
@@ -168,10 +168,13 @@ def test_help_begins_with_what_most_people_need(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         main(["--help"])
     text = capsys.readouterr().out
-    groups = [re.findall(r"^  ([a-z0-9-]+)  ", part, re.M) for part in text.split("\n\n")]
-    assert groups[2] == ["check", "run", "compare", "report", "qualify", "transfer"]
-    assert {"doctor", "machine", "list", "show", "import", "baseline", "help"} <= {*groups[3]}
-    assert all(name in text for name in ("nvbandwidth", "all_reduce_perf", *ABOUT))
+    listed = re.findall(r"^  ([a-z0-9-]+)  ", text.partition("commands (")[2].partition("\n\n")[0], re.M)
+    assert listed == [*FIRST] and len(listed) <= 12
+    more = re.findall(r"^more: (.*)", text, re.M)[0]
+    assert all(name in more for name in ("baseline", "overalloc", "help", "self", *ABOUT))
+    assert "nvbandwidth" in text and "all_reduce_perf" in text
+    former = [name for name, row in COMMANDS.items() if row.former and name not in ABOUT]
+    assert len(former) == 3 and not {*former} & {*listed, *re.findall(r"[\w-]+", more)}
     assert max(map(len, text.partition("exit codes")[0].splitlines())) < 80
 
 

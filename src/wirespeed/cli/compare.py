@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import EXIT_CODES, DocumentError, ExitCode, UsageError, WirespeedError
+from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
 from ..results.opening import named, open_run
 from ..units import parse_fraction
 from .parsed import style
@@ -87,7 +87,6 @@ def parser(name: str) -> Parser:
         "Show the changes between runs before and after, the worst first, and what else differs.\n"
         "The comparison fails if a value got worse or was lost, and ends with 3 if values vary too much to\n"
         "decide this. Values of devices that another process used are not compared.",
-        EXIT_CODES,
     )
     arguments.add(
         "before FILE+",

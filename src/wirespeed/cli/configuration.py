@@ -206,7 +206,7 @@ def _option_of(variable: str, own: Collection[str] = ()) -> str:
         known = [*_NO_OPTIONS, *(f"{_PREFIX}{name.upper().replace('-', '_')}" for name in known_options())]
         raise UsageError(
             f"unknown variable {variable}{meant(variable, known)}; "
-            f"{_PREFIX}... variables are defaults of options (wirespeed config)"
+            f"{_PREFIX}... variables are defaults of options (wirespeed self config)"
         )
     return option
 

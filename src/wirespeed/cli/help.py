@@ -15,7 +15,7 @@ from itertools import chain
 
 from ..errors import ExitCode, UsageError
 from ..terminal import PLAIN, colored, columns
-from .commands import COMMANDS, programs
+from .commands import COMMANDS, SHOWN, programs
 from .parser import Parser
 
 #: Pager and its options if the environment names none: colours, and no pager for less than a screen.
@@ -33,12 +33,13 @@ def main(name: str, argv: Sequence[str]) -> int:
     if not wanted:
         _show(overview(style))
     elif page := topic(wanted):
-        options = f"\nOptions: wirespeed {wanted} --help\n" if wanted in COMMANDS else ""
-        _show(render_topic(page, style) + options)
+        row = COMMANDS.get(wanted)
+        command = row.former.split()[0] if row and row.former else wanted
+        _show(render_topic(page, style) + (f"\nOptions: wirespeed {command} --help\n" if row else ""))
     elif sections := search(wanted):
         _show(found(sections, style))
     else:
-        known = [*COMMANDS, *programs(), *topics(), *causes()]
+        known = [*SHOWN, *programs(), *topics(), *causes()]
         close = "".join(f" (did you mean {match!r}?)" for match in get_close_matches(wanted, known, 1))
         raise UsageError(f"no page, cause or command {wanted!r}{close}; `wirespeed help` lists them")
     return ExitCode.PASS
@@ -63,11 +64,11 @@ def _show(text: str) -> None:
 def parser(name: str) -> Parser:
     from ..reports.topics import causes, topics
 
-    listed = {"pages": topics(), "causes of doctor": causes()}
+    listed = {"pages": topics(), "causes": causes()}
     filled = textwrap.TextWrapper(78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
     arguments = Parser(
         name,
-        "Show the documentation: a page, PAGE#SECTION, a cause of doctor, the options of a command, or the\n"
+        "Show the documentation: a page, PAGE#SECTION, a cause, the options of a command, or the\n"
         "sections about a word, such as slurm, nagios, prometheus or busbw. Without a word, list the pages.",
         "\n".join(f"{kind}:\n{filled.fill(', '.join(names))}" for kind, names in listed.items()),
     )

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from ..errors import EXIT_CODES, ExitCode
+from ..errors import ExitCode
 from ..version import __version__
-from .commands import COMMANDS, functions, programs
+from .commands import ABOUT, COMMANDS, SHOWN, functions, programs
 from .parser import Parser
 
 _FILES = (
@@ -23,7 +23,10 @@ _FILES = (
 
 
 _ENVIRONMENT = (
-    ("WIRESPEED_OPTION", "default of --option, such as WIRESPEED_TIMEOUT=2min; wirespeed config shows all"),
+    (
+        "WIRESPEED_OPTION",
+        "default of --option, WIRESPEED_TIMEOUT=2min; wirespeed self config shows all",
+    ),
     ("NO_COLOR", "no colours"),
 )
 
@@ -45,7 +48,7 @@ def parser(name: str) -> Parser:
         name,
         "Show the manual page of wirespeed and all its commands. If the output is not a terminal, print it\n"
         "in the format of man:\n\n"
-        "    wirespeed man > ~/.local/share/man/man1/wirespeed.1",
+        "    wirespeed self man > ~/.local/share/man/man1/wirespeed.1",
     )
 
 
@@ -59,7 +62,9 @@ def page() -> str:
     lines += [".SH SYNOPSIS", r".B wirespeed", "[COMMAND] [OPTION ...]"]
     lines += [".SH DESCRIPTION", *_paragraphs(top.description or ""), ".SH COMMANDS"]
     for name, row in COMMANDS.items():
-        lines += _command(name, row.does, functions(name).parser(name))
+        shown = f"self {name}" if name in ABOUT else name
+        if name in SHOWN or name in ABOUT:
+            lines += _command(shown, row.does, functions(name).parser(shown))
     names = programs()
     lines += _command(", ".join(names), "programs of nccl-tests", functions(names[0]).parser(names[0]))
     lines += [".SH EXIT STATUS", *_paragraphs(top.epilog or "")]
@@ -73,8 +78,7 @@ def _command(name: str, does: str, of: argparse.ArgumentParser) -> Iterator[str]
     yield f".SS {_escaped(f'wirespeed {name}')}"
     yield from _paragraphs(of.description or does)
     formatter = argparse.HelpFormatter(of.prog)
-    elsewhere = getattr(of, "elsewhere", ())
-    for group in (group for group in of._action_groups if group.title not in elsewhere):
+    for group in of.shown_groups if isinstance(of, Parser) else of._action_groups:
         actions = [action for action in group._group_actions if action.help is not argparse.SUPPRESS]
         actions = [action for action in actions if action.dest != "help"]
         if actions and group.title not in ("options", "positional arguments"):
@@ -82,7 +86,9 @@ def _command(name: str, does: str, of: argparse.ArgumentParser) -> Iterator[str]
         for action in actions:
             term = _ESCAPE.sub("", formatter._format_action_invocation(action))
             yield from _item(term, formatter._expand_help(action) if action.help else "")
-    if of.epilog and of.epilog != EXIT_CODES:
+    if isinstance(of, Parser) and of.examples:
+        yield from (".PP", *_paragraphs(of.shown_examples()))
+    if of.epilog and not of.epilog.startswith("exit codes"):  # a section of its own
         yield from (".PP", *_paragraphs(of.epilog))
 
 

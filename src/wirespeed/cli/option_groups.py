@@ -213,9 +213,7 @@ class TakesOptions(argparse._ActionsContainer):
         from ..units import parse_fraction
 
         self.add("--overrides FILE.toml", "file of accepted deviations, with reasons")
-        self.add(
-            "--baseline FILE", "file from `wirespeed baseline make`: values of good machines of this model"
-        )
+        self.add("--baseline FILE", "file from `wirespeed baseline`: values of good machines of this model")
         self.add(
             "--tolerance PERCENT", "fail values that are below the baseline by more than this (default: 5%%)",
             parse_fraction, default=TOLERANCE,

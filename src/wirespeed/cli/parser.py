@@ -9,9 +9,10 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from ..errors import UsageError
@@ -122,6 +123,10 @@ def _option(word: str) -> str:
     return f"-p {word}" if any(name.startswith(word) for name in names) else ""
 
 
+#: What follows the options of a command.
+_CODES = "exit codes: wirespeed --help"
+
+
 class Parser(TakesOptions, argparse.ArgumentParser):
     """The parser of a command, whose errors are one line, with exit code 2.
 
@@ -130,18 +135,28 @@ class Parser(TakesOptions, argparse.ArgumentParser):
     Attributes:
         name: Name of the command; empty for ``wirespeed`` itself.
         does: Description of the command.
-        epilog: Text after the options.
+        epilog: Text after the options; where exit codes are described if it is None.
+        examples: Command lines without ``wirespeed``, each with what it is for; ``-h`` shows them.
+        often: The options that ``-h`` shows, separated by spaces.
         configured: Whether configuration files have its options; False for those of another program.
         elsewhere: Titles of groups of options that the help of another command describes.
         settings: Settings of ``argparse.ArgumentParser``.
     """
 
     def __init__(
-        self, name: str, does: str = "", epilog: str = "", *, configured: bool = True,
-        elsewhere: Collection[str] = (), **settings: Any,
+        self, name: str, does: str = "", epilog: str | None = None, *, configured: bool = True,
+        elsewhere: Collection[str] = (), examples: Mapping[str, str] = MappingProxyType({}), often: str = "",
+        add_help: bool = True, **settings: Any,
     ) -> None:  # fmt: skip
         settings.setdefault("formatter_class", _formatter())
-        super().__init__(f"wirespeed {name}".strip(), description=does, epilog=epilog, **settings)
+        epilog = _CODES if epilog is None and name and configured else epilog
+        program = f"wirespeed {name}".strip()
+        super().__init__(program, description=does, epilog=epilog, add_help=False, **settings)
+        if add_help:
+            self.add(
+                "-h --help", "-h: examples and common options; --help: all options", action=_Help, nargs=0
+            )
+        self.examples, self._often = examples, often.split()
         #: Name of the command in configuration files; empty if they have none of its options.
         self.command = name if configured else ""
         self.elsewhere = elsewhere
@@ -225,14 +240,57 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             verb = "has" if len(given) == 1 else "have"
             raise UsageError(f"{', '.join(given)} {verb} no effect {why}")
 
+    @property
+    def shown_groups(self) -> list[argparse._ArgumentGroup]:
+        """The groups of options that its help describes, not that of another command."""
+        return [group for group in self._action_groups if group.title not in self.elsewhere]
+
+    def shown_examples(self) -> str:
+        """The examples as lines of a text."""
+        width = max((len(line) for line in self.examples), default=0)
+        lines = [f"  wirespeed {line:<{width}}  {what}" for line, what in self.examples.items()]
+        return "\n".join(["examples:", *lines]) if lines else ""
+
+    def format_usage(self) -> str:
+        """The usage: the arguments; the options in one word."""
+        formatter = self._get_formatter()
+        formatter.add_usage(*self._usage(), self._mutually_exclusive_groups)
+        return formatter.format_help()
+
+    def _usage(self) -> tuple[str | None, list[argparse.Action]]:
+        """The usage, and the actions from which argparse makes it if there is none."""
+        if self.usage or not (self.command or self.examples):
+            return self.usage, self._actions
+        words = [_positional(action) for action in self._get_positional_actions()]
+        return " ".join(["%(prog)s [OPTION ...]", *words]), []
+
     def format_help(self) -> str:
-        """The help, without the groups that the help of another command describes."""
-        shown = self._action_groups
-        self._action_groups = [group for group in shown if group.title not in self.elsewhere]
-        try:
-            return super().format_help()
-        finally:
-            self._action_groups = shown
+        """The whole help."""
+        groups = [(group.title, group.description, group._group_actions) for group in self.shown_groups]
+        return self._help(groups, self.epilog)
+
+    def format_brief(self) -> str:
+        """The help that ``-h`` prints: arguments, examples, common options."""
+        often = [self._option_string_actions[option] for option in self._often]
+        actions = [*self._get_positional_actions(), *often]
+        title = "common options" if often else None
+        more = f"{'all options' if self.command else 'exit codes'}: {self.prog} --help"
+        return self._help([(title, None, actions)], more)
+
+    def _help(
+        self, groups: Sequence[tuple[str | None, str | None, list[argparse.Action]]], epilog: str | None
+    ) -> str:
+        formatter = self._get_formatter()
+        formatter.add_usage(*self._usage(), self._mutually_exclusive_groups)
+        for text in (self.description, self.shown_examples()):
+            formatter.add_text(text)
+        for title, description, actions in groups:
+            formatter.start_section(title)
+            formatter.add_text(description)
+            formatter.add_arguments(actions)
+            formatter.end_section()
+        formatter.add_text(epilog)
+        return formatter.format_help()
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
@@ -264,6 +322,23 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             else:
                 self._given[action.dest] = "/".join(action.option_strings)
         return super()._get_values(action, arg_strings)
+
+
+def _positional(action: argparse.Action) -> str:
+    """An argument in a usage: ``FILE``, ``[FILE]``, ``[FILE ...]`` or ``FILE ...``."""
+    name = action.metavar or "{" + ",".join(map(str, action.choices or ())) + "}"
+    return {"*": f"[{name} ...]", "+": f"{name} ...", "?": f"[{name}]"}.get(str(action.nargs), str(name))
+
+
+class _Help(argparse.Action):
+    """``-h`` and ``--help``: the short help, if there are examples, and the whole one."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
+    ) -> NoReturn:
+        brief = parser.format_brief() if isinstance(parser, Parser) and parser.examples else ""
+        parser._print_message(brief if brief and option_string == "-h" else parser.format_help(), sys.stdout)
+        parser.exit()
 
 
 def _formatter() -> type[argparse.HelpFormatter]:

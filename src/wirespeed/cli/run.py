@@ -10,7 +10,6 @@ from types import NoneType
 from ..document import Document, TestcaseResult
 from ..driver.jobs import join
 from ..driver.listener import Listener
-from ..errors import EXIT_CODES
 from ..features import offered
 from ..judging.judged import Judged
 from ..options import JOB
@@ -51,7 +50,7 @@ def main(name: str, argv: Sequence[str]) -> int:
                 print(render(judged, parsed.style(options)), end="", flush=True)
             else:
                 parsed.print_report(judged, options)
-        run_files.tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
+        run_files.tell_saved(output, "every table" if is_summary and not options.verbose else "")
         for remember in offered("remember"):
             remember(judged, options)
 
@@ -69,7 +68,7 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def parser(name: str) -> Parser:
     """The parser of the command."""
-    arguments = Parser(name, "Measure, print the results and save the run.", EXIT_CODES)
+    arguments = Parser(name, "Measure, print the results and save the run.")
     arguments.add_measuring()
     arguments.add_dry_run()
     arguments.add_argument_group(JOB).add_job()

@@ -7,11 +7,10 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ..errors import ExitCode, StorageError, UsageError
@@ -71,11 +70,13 @@ def _opened(file: str, machine: str | None, host_memory: float | None, nics: Nic
 
 def tell_unreadable(unreadable: Sequence[Unreadable]) -> ExitCode:
     """Print why files cannot be read on standard error; return the exit code."""
+    if not unreadable:
+        return ExitCode.PASS
     from ..reports.checked_runs import errors_of
 
     for error in errors_of(unreadable):
         print(error_line(f"wirespeed: error: {error}"), file=sys.stderr)
-    return ExitCode.USAGE if unreadable else ExitCode.PASS
+    return ExitCode.USAGE
 
 
 def saving(options: argparse.Namespace) -> Output | None:
@@ -85,7 +86,7 @@ def saving(options: argparse.Namespace) -> Output | None:
         UsageError: If the options contradict each other.
         StorageError: If no file is given, and the current folder cannot be written.
     """
-    if options.no_save and options.output:
+    if options.output and "no_save" in options.given:
         raise UsageError("-o saves the run, --no-save does not: give one of them")
     if options.no_save or options.output:
         output: Output | None = options.output
@@ -95,19 +96,31 @@ def saving(options: argparse.Namespace) -> Output | None:
     return output_path("./")
 
 
-def tell_saved(output: Output | None, more: Mapping[str, str] = MappingProxyType({})) -> None:
+def tell_saved(output: Output | None, more: str = "") -> None:
     """Print on standard error where the Document was saved, and the commands that show it.
 
     Args:
         output: The file.
-        more: Commands besides the one that makes a page: what for, and the command.
+        more: What a report shows that the screen did not show; empty for nothing.
     """
     if output and output.written and not output.is_stream:
-        path = str(output.path)
-        name = shlex.quote(f"./{path}" if path.startswith("-") else path)
-        commands = {**more, "for a page": "report"}
-        lines = [f"{what}: {_program()} {command} {name}" for what, command in commands.items()]
-        print(visible("\n".join([f"saved to {path}", *lines])), file=sys.stderr)
+        file = str(output.path)
+        lines = [f"saved to {file}", *([f"{more}: {_report_of([file])}"] if more else []), page_hint([file])]
+        print(visible("\n".join(lines)), file=sys.stderr)
+
+
+def page_hint(names: Sequence[str]) -> str:
+    """The line that says how to make a page of saved runs."""
+    page = str(Path(names[0]).with_suffix(".html")) if len(names) == 1 else "runs.html"
+    page = f"./{page}" if page.startswith("-") else page
+    return f"HTML page: {_report_of(names)} -o {shlex.quote(page)}"
+
+
+def _report_of(names: Sequence[str]) -> str:
+    """The command that prints saved runs."""
+    return (
+        f"{_program()} report {shlex.join(f'./{name}' if name.startswith('-') else name for name in names)}"
+    )
 
 
 def _program() -> str:

@@ -14,8 +14,27 @@ from ..errors import ExitCode, StorageError
 from ..files import make_folder, new_file, read_head, umask
 from ..terminal import visible
 from . import configuration
-from .commands import executables
+from .commands import ABOUT, COMMANDS, executables, functions
 from .parser import Parser
+
+
+def main(name: str, argv: Sequence[str]) -> int:
+    """Run one of the commands about wirespeed itself."""
+    if argv and argv[0] in ABOUT:
+        if "_ARGCOMPLETE" in os.environ:
+            os.environ["_ARGCOMPLETE"] = "3"  # the number of the word that begins its options
+        return functions(argv[0]).main(f"{name} {argv[0]}", argv[1:])
+    parser(name).parse_args(argv)
+    return ExitCode.PASS
+
+
+def parser(name: str) -> Parser:
+    described = "\n".join(f"  {about:<14} {COMMANDS[about].does}" for about in ABOUT)
+    arguments = Parser(
+        name, f"Commands about wirespeed itself; each has --help:\n\n{described}", configured=False
+    )
+    arguments.add("about", "one of these", choices=ABOUT)
+    return arguments
 
 
 def main_of_config(name: str, argv: Sequence[str]) -> int:
@@ -59,9 +78,9 @@ def parser_of_completion(name: str) -> Parser:
     arguments = Parser(
         name,
         "Print what a shell needs to complete the words of wirespeed's command lines.\n\n"
-        '  bash: add  eval "$(wirespeed completion bash)"  to ~/.bashrc\n'
-        '  zsh:  add  eval "$(wirespeed completion zsh)"  to ~/.zshrc\n'
-        "  fish: wirespeed completion fish > ~/.config/fish/completions/wirespeed.fish",
+        '  bash: add  eval "$(wirespeed self completion bash)"  to ~/.bashrc\n'
+        '  zsh:  add  eval "$(wirespeed self completion zsh)"  to ~/.zshrc\n'
+        "  fish: wirespeed self completion fish > ~/.config/fish/completions/wirespeed.fish",
     )
     arguments.add_argument("shell", choices=("bash", "zsh", "fish"))
     return arguments

@@ -1,4 +1,4 @@
-"""What doctor measures next, from what it has found so far."""
+"""What ``check --explain`` measures next, from what it has found so far."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..statistics import grouped
-from .criteria import Criteria
+from .criteria import BY_LIMITS, Criteria
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..results.inventory import Inventory
     from ..testcases.table import Testcase
 
 from .judged import Judged
@@ -40,15 +39,15 @@ class Adaptive:
     none, or do not explain what is slow.
 
     Args:
-        expected: What each host of the machine should have.
+        by: The criteria of judgement.
 
     Attributes:
         steps: What was measured, in order.
         concluded: The whole run, judged; None before its end.
     """
 
-    def __init__(self, expected: Inventory | None = None) -> None:
-        self._expected = expected
+    def __init__(self, by: Criteria = BY_LIMITS) -> None:
+        self._by = by
         self.steps: list[Step] = []
         self.concluded: Judged | None = None
         self._rounds = 0
@@ -57,7 +56,7 @@ class Adaptive:
         """The testcases to measure next; none at the end."""
         if not self.steps:
             return self._first(document)
-        judged = Judged(document, Criteria(expected=self._expected))
+        judged = Judged(document, self._by)
         diagnosis = judged.diagnosis
         if self._rounds < _MOST_ROUNDS:
             for finding in diagnosis.findings:

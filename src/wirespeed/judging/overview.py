@@ -375,12 +375,12 @@ def unknown_memory(document: Document, check: Check) -> str:
     if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
         return ""
     if document.imported:  # one NUMA node stands for the host of a log
-        return _MEMORY.format("all sockets of the host together", "--from RUN.json ", 16)
+        return _MEMORY.format("all sockets of the host together", "RUN.json ", 16)
     return _MEMORY.format("a NUMA node", "", 8)
 
 
 #: What judges values that nothing limits.
-BY_BASELINE = "wirespeed baseline make"
+BY_BASELINE = "wirespeed baseline FILE... -o baseline.json"
 
 
 def remedy(document: Document, check: Check) -> str:

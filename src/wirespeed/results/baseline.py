@@ -245,7 +245,7 @@ def load(path: str | Path) -> Baseline:
         raise DocumentError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DocumentError(
-            f"{path} is not a baseline: {error}; create one with `wirespeed baseline make`"
+            f"{path} is not a baseline: {error}; create one with `wirespeed baseline`"
         ) from error
     if baseline.schema > SCHEMA:
         raise DocumentError(f"{path} has schema {baseline.schema}: use a newer wirespeed")

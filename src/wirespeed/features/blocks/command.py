@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...cli import leading, parsed, run_files
 from ...cli.option_groups import among
 from ...cli.parser import Parser
-from ...errors import EXIT_CODES, UsageError
+from ...errors import UsageError
 from ...judging.judged import Judged
 from ...options import HOW, STOP, RunOptions, declared
 from ..storage import testcases as storage
@@ -56,7 +56,6 @@ def parser(name: str) -> Parser:
         "Find the fastest way to move scattered blocks, such as those of a KV cache, between host and GPUs:\n"
         "for each size and number, the time from the first call to the last byte, by one copy for\n"
         "each block, the driver's batch call, kernels that read the list, and staging.",
-        EXIT_CODES,
     )
     what = arguments.add_argument_group("what to measure")
     about = {entry.name: declaration for entry, declaration in declared(RunOptions)}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...cli import leading, parsed, run_files
 from ...cli.consumers import Answer, refuse_mixed
 from ...cli.parser import Parser
-from ...errors import EXIT_CODES, UsageError
+from ...errors import UsageError
 from ...judging.verdict import Verdict
 from .api import p2p
 
@@ -56,7 +56,6 @@ def parser(name: str) -> Parser:
         "Try peer access between all GPUs in processes that can be killed, verify every write, and show\n"
         "which pairs work, what breaks the others, with which settings programs compute right now, and the\n"
         "repair. A pair that hangs takes 2 s.",
-        EXIT_CODES,
     )
     arguments.add("source RUN.json", "show a saved run", nargs="?")
     arguments.add_machine()

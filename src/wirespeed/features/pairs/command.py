@@ -164,8 +164,8 @@ def parser_of_pt2pt(name: str) -> Parser:
         name,
         "Measure latency, bandwidth, bidirectional bandwidth and rate of messages between the first and\n"
         "the last rank, over MPI and NCCL, from host and GPU memory; also first messages and new buffers.\n"
-        "Start it with mpirun -np 2 wirespeed pt2pt. Without a launcher it starts two processes on this\n"
-        "host (NCCL only).",
+        "Start it with mpirun -np 2. Without a launcher it starts two processes on this host (NCCL only).\n"
+        "The testcases of `wirespeed run -p message` measure the same.",
     )
     arguments.add(
         "--over LIST",

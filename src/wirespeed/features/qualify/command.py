@@ -14,7 +14,7 @@ from ...cli.leading import code_of, speak_for_leader
 from ...cli.parser import Parser
 from ...cli.run_files import saving, tell_saved, texts_aside
 from ...driver.jobs import join
-from ...errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
+from ...errors import ExitCode, UsageError, WirespeedError
 from ...terminal import colored, columns, error_line, visible
 from ...units import parse_duration, parse_nics
 from .cluster import Cluster
@@ -46,7 +46,6 @@ def parser(name: str) -> Parser:
         "Find the slow nodes, NICs, cables and switches of a cluster in about a dozen rounds: sampled pairs\n"
         "of nodes, all at once, repeated measurements of suspects with other partners, and groups of nodes.\n"
         "Start it with a launcher on all nodes, one process per GPU: mpirun -np 512 -N 8 wirespeed qualify.",
-        EXIT_CODES,
     )
     arguments.add(
         "--machine simulated:NAMExN|FILE.toml",

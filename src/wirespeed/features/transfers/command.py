@@ -11,7 +11,7 @@ from typing import Any
 from ...cli import leading, parsed, run_files
 from ...cli.parser import Parser
 from ...driver.jobs import join
-from ...errors import EXIT_CODES, ExitCode, UsageError
+from ...errors import ExitCode, UsageError
 from ...options import GPU, HOW, JOB, STOP, WHAT
 from .program import Program, of_line
 
@@ -41,7 +41,6 @@ def parser(name: str) -> Parser:
         "Measure transfers that start together. The device on the left executes:\n"
         "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1.\n"
         "`wirespeed help transfers` describes the language.",
-        EXIT_CODES,
     )
     subject = arguments.add_argument_group(WHAT)
     subject.add("line TRANSFERS+", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
