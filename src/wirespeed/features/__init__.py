@@ -160,11 +160,12 @@ FEATURES = (
     Feature(
         "blocks",
         commands={"blocks": Command("command", "find the fastest way to move scattered blocks (a KV cache)")},
-        testcases=("testcases:TESTCASES",),
+        testcases=("testcases:TESTCASES", "saturation:TESTCASES"),
         judging="judging",
         formats=(
             Named("blocks", "text", "terminal"),
             Named("blocks-json", "text:render_blocks_json", "json"),
+            Named("vllm", "vllm"),
         ),
         page_part="page:part",
         results="results",
