@@ -77,8 +77,6 @@ BUFFERS: dict[Operation, tuple[int, int]] = {
     Operation.CHASE: (1, 0),
     Operation.SIGNAL: (1, 1),
 }
-
-
 #: Largest number of memories to which one transfer writes.
 MOST_DESTINATIONS = 8
 

@@ -33,8 +33,6 @@ LEAST_WITHOUT_UNIT = 4096
 #: One GPU or a range of them, and the maximum number of GPUs in a range.
 _GPUS = re.compile(r"(?:gpu)?([0-9]{1,6})(?:-(?:gpu)?([0-9]{1,6}))?", re.ASCII | re.IGNORECASE)
 _MOST_GPUS = 4096
-
-
 #: How thorough a run is. Each tier contains the one before it.
 Tier = Literal["quick", "standard", "full"]
 TIERS: tuple[Tier, ...] = get_args(Tier)

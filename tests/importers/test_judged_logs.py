@@ -12,7 +12,7 @@ from tests.importers.test_assumed import H100, all_reduce, to_gpus
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.features.fleet import screen as many_runs
-from wirespeed.judging.error_advice import of_error
+from wirespeed.judging.advice import of_error
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview

@@ -156,3 +156,10 @@ def test_the_architecture_names_what_is_there() -> None:
     block = text.partition("enforces this.")[2].partition("##")[0]
     layers = [set(line.strip().split(", ")) for line in block.splitlines() if line]
     assert layers == [set(layer) - {"__main__"} for layer in LAYERS]
+
+
+def test_the_documentation_is_short() -> None:
+    """Tables of reference have their own folder; what is measured once is not kept for ever."""
+    words = {path.stem: len(path.read_text().split()) for path in ROOT.glob("docs/*.md")}
+    assert sum(words.values()) <= 35_000 and max(words.values()) <= 2_500 and words["limits"] <= 2_000
+    assert len(list(ROOT.glob("docs/results/*.md"))) <= 10

@@ -334,7 +334,7 @@ def test_a_saved_run_is_judged_as_the_command_judges_it() -> None:
     document, verdict = judged("simulated:rtx5090-4+acs")
     assert verdict == "fail"
     (missing,) = judge(document).missing
-    assert "hangs, all pairs" in missing.text and "PCIe ACS" in missing.text
+    assert "hangs for all pairs" in missing.text and "PCIe ACS" in missing.text
     assert missing.advice.do.startswith("export NCCL_P2P_DISABLE=1; then: ")
     assert judged("simulated:rtx4090-2")[1] == "pass"
     assert judged("simulated:rtx4090-2+slow")[1] == "warn"

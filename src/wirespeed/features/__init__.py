@@ -88,8 +88,9 @@ class Feature:
             with a key has in common with those of other paths, None for testcases of others;
             ``planned(result, case, options)`` the testcase and options that repeat the plan of its results;
             ``judgement(judgement, document)`` the judgement on a value, changed by what the feature records;
-            ``problems(document, wrong)`` what is wrong besides values; ``advice(document, wrong)`` what to do
-            about wrong data, None if it knows nothing of it.
+            ``first_words(document, check)`` sentence and extent of a run that only the feature measured, if
+            nothing is wrong; ``problems(document, wrong)`` what is wrong besides values;
+            ``advice(document, wrong)`` what to do about wrong data, None if it knows nothing of it.
         joined: Format -> its ``joined(runs, unreadable, style)``, the report of several checked runs, if the
             format has none.
         remember: ``remember(judged, options)``, called with a run that `run` or `check` measured and showed.
@@ -159,11 +160,12 @@ FEATURES = (
     Feature(
         "blocks",
         commands={"blocks": Command("command", "find the fastest way to move scattered blocks (a KV cache)")},
-        testcases=("testcases:TESTCASES",),
+        testcases=("testcases:TESTCASES", "saturation:TESTCASES"),
         judging="judging",
         formats=(
             Named("blocks", "text", "terminal"),
             Named("blocks-json", "text:render_blocks_json", "json"),
+            Named("vllm", "vllm"),
         ),
         page_part="page:part",
         results="results",

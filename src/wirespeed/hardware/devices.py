@@ -248,11 +248,7 @@ STORAGE = DeviceKind(
     testcases=("storage_",),
     picture=Picture(width=150.0, height=58.0, radius=3.0),
 )
-
-
 _NAME = re.compile(r"([a-z]+)(\d+)", re.ASCII)
-
-
 #: Groups of entry points, each for one kind of addition.
 BACKENDS, DEVICES = "wirespeed.backends", "wirespeed.devices"
 

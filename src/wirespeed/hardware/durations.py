@@ -45,8 +45,6 @@ def end_seconds(machine: Machine) -> float:
 #: Time until a library of collectives has connected its ranks, before the first collective, in s: an
 #: assumption, no recorded run contains it separately.
 CONNECT_S = 2.0
-
-
 #: Method of a block list -> time of a call, and of each block, besides moving the bytes, in s. From one
 #: H100 with driver 580 from the host to the GPU, 1 KiB to 1 MiB x 16 to 16,384 blocks; ``loop`` and the time
 #: of a block on CPUs are assumptions.
@@ -65,8 +63,6 @@ _SMALL_BLOCK_S, _SMALL_BYTE_S = 1.2e-6, 2.4e-10
 _LAUNCH_CALL_S = 4e-6
 #: Rate at which one core gathers blocks in a buffer, or scatters them, in B/s: an assumption.
 _GATHER_RATE = 12e9
-
-
 #: Time of a call that reads or writes a file besides moving its bytes: an NVMe device in a server, in s. An
 #: assumption.
 _FILE_CALL_S = 80e-6

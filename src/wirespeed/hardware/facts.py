@@ -217,8 +217,6 @@ _LARGEST = 1e18
 UNLIMITED = "unlimited"
 #: Hypervisor of the Windows Subsystem for Linux.
 WSL = "WSL2"
-
-
 #: Value of a fact; None if it cannot be read.
 FactValue = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | str | tuple[str, ...] | None
 #: Why a file of the kernel, below ``/sys`` or ``/proc``, has no fact.

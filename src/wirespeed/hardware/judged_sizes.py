@@ -14,28 +14,18 @@ from .topology import LinkKind
 #: The range of smaller buffers allows for the start of each copy; caches may keep them (those of GPUs have up
 #: to 126 MB).
 JUDGED_BYTES = 256 * MIB
-
-
 #: As before, for copies by GPUs between memories: the path between these limits, not a cache.
 JUDGED_COPY_BYTES = 128 * MIB
-
-
 #: A block list is judged like one copy if each block takes this long at the lowest rate, in s: eight times
 #: the submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block. What is
 #: staged moves its bytes several times.
 _JUDGED_BLOCK_S = {
     Method.LOOP: 16e-6, Method.BATCH: 16e-6, Method.KERNEL: 1e-6, Method.KERNEL_BULK: 1e-6,
 }  # fmt: skip
-
-
 #: Largest cache of GPUs by compute capability, in bytes, from data sheets: A100, RTX 4090, H100 and H200,
 #: B200, RTX 5090; and of all others. Two H200s copied 64 MiB at 0.90 of the rate of 1 GiB, 16 MiB at 1.13.
 _GPU_CACHE_BYTES = {"8.0": 40e6, "8.9": 72e6, "9.0": 50e6, "10.0": 126e6, "12.0": 128e6}
-
-
 _ANY_GPU_CACHE_BYTES = 128e6
-
-
 #: Blocks and files are judged if one copy takes this long at its lowest rate, in s.
 _JUDGED_COPY_S = 1e-3
 

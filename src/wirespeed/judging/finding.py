@@ -111,7 +111,7 @@ class Finding:
     def details(self) -> list[tuple[str, str]]:
         """Evidence, prediction, alternatives, confirmation and remedy, each with its name.
 
-        Commands are behind ``to confirm``; further ones have no name.
+        Commands are behind ``confirm``; further ones have no name.
         """
         first, *more = self.commands or ("",)
         details = (
@@ -119,7 +119,7 @@ class Finding:
             ("predicted", self._predicted),
             *(("or", other.title) for other in self.others),
             ("to distinguish", self._telling),
-            ("to confirm", first),
+            ("confirm", first),
             *(("", command) for command in more),
             ("remedy", self.cause.remedy),
         )

@@ -16,10 +16,9 @@ from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import many
 from . import advice as advised
-from .advice import Advice, advice_at
+from .advice import Advice, advice_at, of_error
 from .check import Check
 from .diagnosis import Diagnosis, corrupting, diagnose
-from .error_advice import of_error
 from .finding import Finding
 from .inventory import Missing
 from .key_figures import KeyFigure, failures, fraction, key_figures
@@ -103,14 +102,22 @@ class _Summary:
             if named and named.cells:
                 advice = Advice(named.cause.remedy, "; ".join(named.commands))
         else:
-            sentence, advice = self._problem() or self._no_problem()
+            problem, own = self._problem(), self._of_feature()
+            sentence, advice = problem or self._no_problem()
             extent = self._extent()
+            if own and not problem and not check.verdict.is_bad:
+                (sentence, extent), advice = own, Advice()
         verdict, figures = check.verdict, key_figures(self.document, check)
         word, advice = verdict.word.upper(), Advice() if verdict is Verdict.INTERRUPTED else advice
         return Overview(
             word, verdict, sentence, extent, figures, named, self.diagnosis, advice, self.answers, self.also,
             tuple(skipped(self.document)),
         )  # fmt: skip
+
+    def _of_feature(self) -> tuple[str, str] | None:
+        """Sentence and extent of a run that only a feature measured, if it has better words."""
+        known = (words(self.document, self.check) for words in functions("judging", "first_words"))
+        return None if self.document.interrupted else next(filter(None, known), None)
 
     def _named(self) -> tuple[Finding | None, bool]:
         """The cause that explains most, and whether it is what the reader needs first.

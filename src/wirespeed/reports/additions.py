@@ -43,6 +43,7 @@ class PagePart:
         name: Its name in the contents of the page.
         id: Its ID, which the index of the run follows.
         before: The section of the core that it precedes.
+        testcases: Names of the testcases that it shows: others show their tables only if they are bad.
         markup: Its markup by ID, empty without a page, and level of the heading.
         is_all: Whether the page has no other section but the environment.
         in_notebooks: Whether the table of the run in a notebook shows it, too.
@@ -50,10 +51,11 @@ class PagePart:
 
     name: str
     id: str
-    before: Literal["gates", "results"]
+    before: Literal["machine", "gates", "results"]
     markup: Callable[[str, int], Markup]
     is_all: bool = False
     in_notebooks: bool = False
+    testcases: frozenset[str] = frozenset()
 
 
 def report_of(document: Document) -> Report | None:

@@ -22,12 +22,8 @@ from ..terminal import error_line
 from .store import STDIN, load
 
 T = TypeVar("T")
-
-
 #: A process needs this many Documents to be worth its start, which takes about half a second.
 _DOCUMENTS_PER_PROCESS, _CHUNK = 8, 4
-
-
 _MOST_PROCESSES = 16
 
 
@@ -107,7 +103,7 @@ def _read(file: str, keep: Callable[[str, Document], T], load: Callable[[str], D
 
 
 def _tried(file: str, make: Callable[[], T]) -> T | Unreadable:
-    """What can be made of a file, or why not."""
+    """The result of a function that reads a file, or why there is none."""
     try:
         return make()
     except WirespeedError as error:

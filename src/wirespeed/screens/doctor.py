@@ -17,7 +17,7 @@ from ..judging.finding import Finding
 from ..judging.judged import Judged
 from ..judging.omissions import measurable
 from ..judging.verdict import Verdict
-from ..reports import SIMULATED, Style
+from ..reports import Style
 from ..reports.check_texts import culprit_text
 from ..reports.checked_runs import CheckedRun
 from ..reports.console import hanging, heading, printed, warnings
@@ -59,7 +59,7 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     sign = SIGNS[verdict].style
     parts.append(hanging(Text(verdict.word.upper(), sign), Text(sentence or slow, sign)))
-    advice = (("what to do", summary.advice.do), ("run", summary.advice.command))
+    advice = (("remedy", summary.advice.do), ("confirm", summary.advice.command))
     steps_then = [(name, text) for name, text in advice if text and sentence]
     parts += [Padding(rows(steps_then), (0, 0, 0, 2))] if steps_then else []
     parts += [Text(f"slow: {culprit_text(culprit)}") for culprit in check.culprits]
@@ -75,8 +75,6 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
         parts.append(_facts(facts_of(document)))
     elif document.imported and document.facts:
         parts.append(Text(f"{many(len(document.facts), 'reading')}; -v shows all", style="dim"))
-    if document.simulated:
-        parts.append(Text(SIMULATED, style="bold magenta"))
     return printed(style, *parts)
 
 

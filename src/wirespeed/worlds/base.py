@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn
 
 from ..errors import MeasurementTimeout, WirespeedError
 from ..terminal import one_line
+from ..units import some
 from .channel import Channel, InvalidMessage, arrived
 
 #: Sequence number of an answer that holds rank 0's error.
@@ -345,8 +346,7 @@ class World:
 
 
 def _names(members: Sequence[Member]) -> str:
-    shown = ", ".join(str(member) for member in members[:4])
-    return shown if len(members) <= 4 else f"{shown} and {len(members) - 4} more"
+    return some([str(member) for member in members], 4)
 
 
 def hostname() -> str:

@@ -18,8 +18,6 @@ from .prepared import LOAD_LASTS, GpuPrepared
 #: Launches of a computation next to block lists: those that show how long one takes without them, those in
 #: addition to what the lists need, and the most that a queue has room for.
 _ALONE_LAUNCHES, _MORE_LAUNCHES, _MOST_LAUNCHES = 8, 2, 900
-
-
 #: Time for the threads of several GPUs to reach their common start, in ns.
 _START_NS = 1_000_000
 

@@ -22,8 +22,6 @@ CODES = {
     Operation.WRITE: WRITE,
     Operation.CHASE: CHASE,
 }
-
-
 #: How the blocks of a list are copied, in place of ``streaming``: like whole buffers with or without the
 #: caches, or by the C library's copy.
 CACHED, STREAMED, BY_LIBRARY = range(3)

@@ -194,8 +194,6 @@ CALLS: dict[str, Make] = {
 }
 #: The same without functions that NCCL has since 2.28.
 WITHOUT_2_28: dict[str, Make] = {"alltoall": _alltoall, "gather": _gather, "scatter": _scatter}
-
-
 _SOURCE = Path(__file__).parent / "kernels" / "contents.cu"
 #: Value of ``Format.operation`` for data that is not reduced.
 _NO_GPU_OPERATOR = len(OPERATORS)

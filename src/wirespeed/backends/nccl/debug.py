@@ -10,20 +10,13 @@ import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...files import file_in_memory
 from ...hardware.facts import Fact, Known
 from ..tree import HERE, TreePath
 
-if TYPE_CHECKING:
-    pass
-
-
 #: Variables that change neither transport nor speed.
 _HARMLESS = ("NCCL_DEBUG", "NCCL_VERSION", "NCCL_CONF_FILE", "NCCL_TESTS")
-
-
 #: Lines of a file that set something.
 _LINES = re.compile(r"^[ \t]*NCCL_.*$", re.MULTILINE)
 
@@ -58,8 +51,6 @@ _DIRECT = "GDRDMA"
 #: Maximum number of transports that a fact names.
 MOST_TRANSPORTS = 4
 _WARNING = re.compile(r"NCCL WARN (.*)")
-
-
 #: Variables of NCCL's log, and their values; the name of the file is added.
 _VARIABLES = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET,NVLS", "NCCL_DEBUG_FILE": ""}
 #: The file that a process of wirespeed has left in the variables of a program that it started.

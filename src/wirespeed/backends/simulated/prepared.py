@@ -7,12 +7,7 @@ import random
 import threading
 from dataclasses import replace
 
-from ...errors import (
-    BackendError,
-    BackendLost,
-    MeasurementTimeout,
-    VerificationError,
-)
+from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...hardware.devices import Fault, FaultKind
 from ...hardware.durations import (
     left_for_computing,
@@ -41,8 +36,6 @@ def _corrupts(fault: Fault, work: Work) -> bool:
 
 #: Time that every transfer takes in addition to moving its bytes, in s.
 _LAUNCH_S = 2e-6
-
-
 #: Number of loads in one copy of a chase, and of flags in one of signals.
 _STEPS = 2**16
 

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from ...cli import leading, parsed, run_files
 from ...cli.option_groups import among
 from ...cli.parser import Parser
+from ...errors import UsageError
 from ...judging.judged import Judged
 from ...options import HOW, STOP, RunOptions, declared
 from ..storage import testcases as storage
+from . import saturation
 from .testcases import DIRECTIONS, of_directions
 
 
@@ -25,6 +27,10 @@ def main(name: str, argv: Sequence[str]) -> int:
     if options.devices is not None:
         machine = machine.only(options.devices)
     cases = of_directions(machine, options.direction or (), computing=bool(options.while_computing))
+    if options.format == "vllm":
+        if not machine.gpus:
+            raise UsageError("--format vllm requires a GPU, and no GPU was found")
+        cases += saturation.TESTCASES
     prefixes = storage.also_asked(machine, options.storage is not None)
     settings = parsed.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
     given = parsed.timed(settings) | {"testcases": cases, "machine": machine}

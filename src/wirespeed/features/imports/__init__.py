@@ -65,9 +65,7 @@ _KNOWN = (
 
 
 def load_log(
-    source: str | Path | Sequence[str | Path],
-    machine: str | Machine | None = None,
-    nics: str | None = None,
+    source: str | Path | Sequence[str | Path], machine: str | Machine | None = None, nics: str | None = None
 ) -> Document:
     """Convert logs of other tools to a Document, which ``judge`` and all reports accept.
 

@@ -63,7 +63,7 @@ class _Series:
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
+        """Its name in words."""
         kind = "" if self.direction == "D2D" else f", {self.memory}"
         return f"{_LONG[self.direction]}{kind}" + (f", {many(self.gpus, 'GPU')}" if self.gpus > 1 else "")
 
@@ -196,8 +196,6 @@ def _tables(
 
 #: How these logs are read.
 BANDWIDTH_TEST = Tool(_START_BANDWIDTH, _read_of_bandwidth)
-
-
 #: Lines with which a log of this tool begins; an excerpt begins with a matrix.
 _START_P2P = re.compile(
     r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]|P2P Connectivity Matrix|"

@@ -22,8 +22,6 @@ _NET = "NET"
 _LONGEST_NAME = 60
 #: Maximum number of hosts, and of settings of each, that are noted.
 _MOST_HOSTS, _MOST_SETTINGS = 4096, 100
-
-
 _NCCL = re.compile(r"NCCL (?:INFO|WARN|TRACE)\b\s?(.*)")
 #: Name of the host, number of the process and of the thread before a line of NCCL.
 _HOST = re.compile(r"(?:\[[^\]]{1,40}\]\s*)?([\w.-]{1,255}):\d{1,9}:\d{1,9} ")

@@ -34,8 +34,6 @@ _NOISE = re.compile(
     # RCCL and its tests
     r"(RCCL|HIP|ROCm|Hostname|Librccl|librccl) ?(version|path)?\s*:\s|rccl-tests: |RCCL version \S+$"
 )
-
-
 #: How tools report what failed, also after their last line.
 _OWN = re.compile(
     r"\W*(\[?CUDA_ERROR_|Invalid value when checking|ASSERT in|Error: |Failed Validation|CUDA failure)",

@@ -124,8 +124,6 @@ def _tables(title: str, found: Columns) -> Iterator[FoundTable]:
 
 #: How these logs are read.
 PERFTEST = Tool(_START, each(_run_of_perftest, parts, _START, _ROW))
-
-
 _BLOCK = re.compile(r"\s*#\s*Benchmarking (\S+)")
 _HEAD_IMB = re.compile(r"\s*(?:Group +)?#(bytes +#)?repetitions\s")
 #: Lines with which a log of this tool begins.
@@ -254,8 +252,6 @@ def _unit(found: Columns) -> float:
 
 #: How these logs are read.
 IMB = Tool(_START_IMB, _read_of_imb)
-
-
 #: Lines with which a log of this tool begins; an excerpt begins with the heading of its table.
 _START_OSU = re.compile(
     r"# ?OSU (MPI|OpenSHMEM|NCCL|RCCL|UPC|Xccl|MPI[-_]\w+).* Test|# Size +(Bandwidth|Latency|Avg|MB/s)\b"

@@ -11,9 +11,7 @@ from msgspec.structs import replace as with_fields
 
 from ...backends.rank_groups import MASK, SPLIT
 from ...collectives.operations import CollectiveOp
-from ...collectives.options import (
-    CollectiveOptions,
-)
+from ...collectives.options import CollectiveOptions
 from ...document import UNFINISHED, Document
 from ...errors import WirespeedError
 from ...hardware.topology import Machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...backends.host.nic_facts import is_disabled
 from ...errors import WirespeedError
@@ -15,10 +15,6 @@ from .node_facts import interface_of
 from .process_cluster import ProcessCluster, work
 from .tcp_probe import TcpProbe
 from .transfer_cluster import TransferCluster
-
-if TYPE_CHECKING:
-    pass
-
 
 #: What carries the bytes between nodes.
 OVER = ("tcp", "nccl", "mpi")

@@ -34,29 +34,17 @@ if TYPE_CHECKING:
 
 #: Bytes of a transfer, number of samples, and duration of each that is aimed at, in s.
 _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
-
-
 _MOST_COPIES = 256
-
-
 #: Target precision of messages, and maximum time for those of a size in s.
 _PRECISION, _OF_SIZE_S = 0.05, 0.05
-
-
 _CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
-
-
 _COUNTING = "reading what the network interfaces sent"
-
-
 #: What to do if a library does not use RDMA devices that exist.
 _REMEDIES = {
     "nccl": "check NCCL_IB_DISABLE, NCCL_NET, /dev/infiniband in the container and ulimit -l; "
     "NCCL_DEBUG=INFO says what NCCL finds",
     "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
 }
-
-
 #: Facts of the interface by which the processes of a job meet.
 _OF_INTERFACE = (
     Known.INTERFACE_KIND,
@@ -67,8 +55,6 @@ _OF_INTERFACE = (
     Known.ROUTE_INTERFACE,
     Known.INTERFACE_ADDRESS,
 )
-
-
 #: Share of the speed of its NICs below which a path over RDMA is a warning. No public threshold is known; the
 #: same is assumed for transfers between hosts (data/efficiencies.toml).
 _LOWEST = 0.8
