@@ -39,7 +39,8 @@ def failed(arguments: list[str], capsys: Any) -> tuple[int, str]:
 
 _OPTIONS = """
 run --samples, run --copies, run --precision, run --time-budget, run --timeout, run --seed, run --blocks,
-run --kernel-blocks, run --kernel-threads, run --size, run --sizes, run --tier, run --devices, run --transport, run --sample-peers,
+run --kernel-blocks, run --kernel-threads, run --size, run --sizes, run --tier, run --devices,
+run --transport, run --sample-peers,
 run --processes, run --machine, run --format, run --testcase, run --prefix, run --output, run -o, run -t,
 run -p, check --overrides, check --gates, check --baseline, check --from, check --tolerance,
 check --wait-idle,
