@@ -69,9 +69,8 @@ def judge(
     """Judge every value of a run, and find what explains low ones.
 
     A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
-    which can only tighten the range; a latency only with its baseline. What the user expects of a value
-    replaces its expected range. Values that fail because of a setting, another process or the configuration
-    of the host are warnings.
+    which can only tighten the range; a latency only with its baseline. Values that fail because of a setting,
+    another process or the configuration of the host are warnings.
 
     Args:
         run: The run, or its file.

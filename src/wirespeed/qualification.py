@@ -23,7 +23,7 @@ TCP = "TCP"
 
 
 class Stage(StrEnum):
-    """What a round measures."""
+    """The kinds of rounds, by what they measure."""
 
     OWN = "own node"  #: each node by itself, all at once
     LATENCY = "latency"  #: each node with one other, which shows who shares a switch

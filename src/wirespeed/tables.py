@@ -57,7 +57,7 @@ class Quantity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What identifies the quantity at all times."""
+        """Host, device and name, which identify the quantity at all times."""
         return self.host, self.device, self.name
 
     @property

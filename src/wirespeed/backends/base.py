@@ -189,7 +189,7 @@ class Backend:
         return {}
 
     def describe(self) -> BackendDetails:
-        """What is added to the Document."""
+        """The details that are added to the Document."""
         return BackendDetails()
 
     def cancel(self) -> None:

@@ -385,7 +385,7 @@ class TestcaseRun:
 
     @property
     def outcome(self) -> PartialResult:
-        """What was measured so far."""
+        """The result so far."""
         return self.worker.outcome
 
     def stop(self) -> None:

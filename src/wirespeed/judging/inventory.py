@@ -430,7 +430,7 @@ def _who(devices: Sequence[str]) -> str:
 
 
 def _has(part: InventoryPart, number: float, devices: Sequence[str]) -> str:
-    """What some devices, or the host, have."""
+    """The text that some devices, or the host, have a number of a part."""
     where = [*filter(None, devices)]
     return f"{_who(where)} {'have' if len(where) > 1 else 'has'} {_amount(part, number)}"
 

@@ -123,7 +123,7 @@ def any_of(suspects: tuple[Suspect, ...]) -> str:
 
 
 class Suspects:
-    """What may be slow on a machine."""
+    """The suspects of a machine: its devices, memories, switches, links and pairs."""
 
     def __init__(self, machine: Machine) -> None:
         vertices = MachineVertices(machine)

@@ -102,7 +102,7 @@ class UsualRange:
 
 
 class UsualRanges:
-    """What is known about the values of one run."""
+    """The usual ranges of the values of one run."""
 
     def __init__(self, document: Document) -> None:
         self._machine = document.machine

@@ -103,7 +103,7 @@ def _read(file: str, keep: Callable[[str, Document], T], load: Callable[[str], D
 
 
 def _tried(file: str, make: Callable[[], T]) -> T | Unreadable:
-    """What can be made of a file, or why not."""
+    """The result of a function that reads a file, or why there is none."""
     try:
         return make()
     except WirespeedError as error:

@@ -12,18 +12,9 @@ from . import collectives, device, host, processes
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
 
 __all__ = [
-    "TABLE",
-    "Layout",
-    "Pattern",
-    "Plan",
-    "PlanOptions",
-    "Testcase",
-    "Tier",
-    "WaivedCell",
-    "find",
-    "missing",
+    "TABLE", "Layout", "Pattern", "Plan", "PlanOptions", "Testcase", "Tier", "WaivedCell", "find", "missing",
     "select",
-]
+]  # fmt: skip
 
 #: All testcases, in the order in which they run: first of the core, then of features.
 TABLE: tuple[Testcase, ...] = (

@@ -86,7 +86,7 @@ class Fleet:
 
     @cached_property
     def labels(self) -> list[str]:
-        """What distinguishes the nodes, in words."""
+        """The attributes that distinguish the nodes, in words."""
         return labels(self.nodes)
 
 

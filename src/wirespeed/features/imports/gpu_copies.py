@@ -63,7 +63,7 @@ class _Series:
 
     @property
     def title(self) -> str:
-        """What it is, in words."""
+        """Its name in words."""
         kind = "" if self.direction == "D2D" else f", {self.memory}"
         return f"{_LONG[self.direction]}{kind}" + (f", {many(self.gpus, 'GPU')}" if self.gpus > 1 else "")
 

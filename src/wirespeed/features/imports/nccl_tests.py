@@ -241,7 +241,7 @@ class _LinesOfRun:
         }  # fmt: skip
 
     def log(self) -> FoundLog:
-        """What the lines contain."""
+        """The log that the lines contain."""
         log = self.found
         for row in (
             [] if self._runs else nccl_table.rows_without(self._head, [line.split() for line in self._broken])

@@ -110,7 +110,7 @@ class _TextOfRun:
         self._summed: set[str] = set()
 
     def log(self) -> FoundLog:
-        """What the lines contain."""
+        """The log that the lines contain."""
         at = 0
         while at < len(self.lines):
             at = self._line(at)

@@ -82,7 +82,7 @@ class Stream:
 
     @property
     def notes(self) -> list[str]:
-        """What was removed, in words."""
+        """The removed parts of lines, in words."""
         return [
             f"prefix {one_line(prefix)!r} removed from {many(count, 'line')}"
             for prefix, count in self.removed.items()

@@ -210,7 +210,7 @@ def _labelled(lines: Mapping[str, str], prefix: str) -> str:
 
 
 def _identity(document: Document, testcase: str, way: str) -> dict[str, str]:
-    """What identifies the copy of wrong data."""
+    """The names and values that identify the copy of wrong data."""
     source, _, destination = way.partition("->")
     return {
         "testcase": testcase,
@@ -293,7 +293,7 @@ def _parts(end: str) -> tuple[str, str]:
 
 
 def called(rank: int | str | None, device: str) -> str:
-    """What the programs call an end of a path."""
+    """The programs' name of an end of a path."""
     if rank not in (None, ""):
         return f"Multinode node {rank}"
     return "Host" if is_host(device) else f"Device {number_of(device)}"

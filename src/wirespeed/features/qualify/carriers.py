@@ -54,7 +54,7 @@ def interface_speed(root: TreePath, name: str) -> float:
 
 
 def difference(before: Mapping[str, Sequence[Any]], after: Mapping[str, Sequence[Any]]) -> Sent:
-    """What devices sent between two readings."""
+    """The bytes that devices sent between two readings."""
     return {
         name: (kind, count - before[name][1], speed)
         for name, (kind, count, speed) in after.items()

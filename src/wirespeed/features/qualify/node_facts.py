@@ -123,7 +123,7 @@ def differences(nodes: Mapping[str, NodeFacts], asked_s: float, clock: float) ->
 
 
 def _shown(node: NodeFacts) -> dict[str, str]:
-    """What is compared, by its name."""
+    """The settings that are compared, by name."""
     return {
         "GPUs": node.gpus or "none", "driver": node.driver, "NCCL": node.nccl, "CPUs": node.cpu,
         "kernel": node.kernel, "network": f"{node.limit * 8 / 1e9:g} Gbit/s" if node.limit else "",

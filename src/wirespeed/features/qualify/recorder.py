@@ -46,7 +46,7 @@ class RoundRecorder:
 
     @property
     def qualification(self) -> Qualification:
-        """What is known so far."""
+        """The qualification so far."""
         nodes = tuple(
             msgspec.structs.replace(node, missing=node.missing or self._missing.get(i, ""), block=block)
             for i, (node, block) in enumerate(zip(self.cluster.nodes, self.blocks, strict=True))

@@ -140,7 +140,7 @@ class SimulatedCluster:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What two nodes report."""
+        """The facts that two nodes report."""
         return tuple(fact for node in self._examined for fact in self._facts_of(node))
 
     def examine(self, pair: tuple[int, int]) -> None:
@@ -152,7 +152,7 @@ class SimulatedCluster:
 
     @cached_property
     def limits(self) -> tuple[RailLimit, ...]:
-        """What carries the rails of each node."""
+        """The limits of the rails of each node."""
         special = {cause.node for cause in self.causes} - {-1}
         usual = next((node for node in range(self.count) if node not in special), 0)
         known = {node: Facts(self._facts_of(node), self.nodes[node].name) for node in {usual, *special}}

@@ -81,10 +81,10 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
     arguments = _arguments(options, program)
     chosen = arguments["options"]
     machine = part_of(describe(options.machine), chosen)
-    cases = as_changed([program.testcase], chosen)
+    (case,) = as_changed([program.testcase], chosen)
     backends = connect(machine)
     try:
-        planned = dry_run(cases, machine, chosen, lambda measurement: assigned(backends, measurement)[1])
+        planned = dry_run(case, machine, chosen, lambda measurement: assigned(backends, measurement)[1])
     finally:
         for backend in backends:
             backend.close()

@@ -112,7 +112,7 @@ class _Resolver:
         return self.source.error(message, *span)
 
     def works(self, statement: Statement | CollectiveStatement) -> list[Labelled]:
-        """What a statement starts."""
+        """The works that a statement starts."""
         if isinstance(statement, CollectiveStatement):
             return [self._collective(statement)]
         flows = self._broadcasts(statement) if statement.words.broadcast else self._pairs(statement)
