@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.facts import ON, Fact, Known
 from wirespeed.reports.github import environment
@@ -79,3 +80,9 @@ def test_a_log_names_its_tool() -> None:
     assert any(
         line.startswith("- logs of: nvbandwidth") for line in seen(wirespeed.render(document, "github"))
     )
+
+
+def test_the_command_prints_it(tmp_path: Path, down: Document, capsys: pytest.CaptureFixture[str]) -> None:
+    wirespeed.save(down, tmp_path / "run.json")
+    assert main(["report", str(tmp_path / "run.json"), "--for", "github"]) == 0
+    assert seen(capsys.readouterr().out) == seen(wirespeed.render(down, "github"))

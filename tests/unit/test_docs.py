@@ -6,6 +6,7 @@ import doctest
 import pkgutil
 import re
 import shlex
+from collections.abc import Iterator
 from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 
 import wirespeed
 from tests.unit.test_layers import LAYERS
+from wirespeed.cli.commands import COMMANDS, functions
+from wirespeed.errors import WirespeedError
 from wirespeed.reports import formats
 from wirespeed.testcases.table import TABLE
 
@@ -163,3 +166,35 @@ def test_the_documentation_is_short() -> None:
     words = {path.stem: len(path.read_text().split()) for path in ROOT.glob("docs/*.md")}
     assert sum(words.values()) <= 35_000 and max(words.values()) <= 2_500 and words["limits"] <= 2_000
     assert len(list(ROOT.glob("docs/results/*.md"))) <= 10
+
+
+#: A command in a page: behind a launcher or variables, up to a comment, a pipe, a file or the end.
+COMMAND = re.compile(r"(?:^|[ `(])wirespeed ([a-z].*?)(?= [#|<>] | &|[`…]|$)")
+#: What stands for the reader's choice, or is replaced by a shell.
+CHOICE = re.compile(r"\b(NAME|COMMAND|CAUSE|FORMAT|TRANSPORT|FILE|FOLDER|LOG|K)\b|\.\.\.|\$| -o$|^[^']*'$")
+PAGES = [ROOT / "README.md", *DOCS, ROOT / "integrations/agents/SKILL.md"]
+
+
+def commands_of(text: str) -> Iterator[str]:
+    """The commands in code of a page: spans, indented lines and blocks for a console."""
+    blocks = re.findall(r"^```(?:console)?\n(.*?)^```", text, re.M | re.S)
+    lines = [line for block in blocks for line in block.replace("\\\n", " ").splitlines()]
+    outside = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    lines += re.findall(r"^    +(.*)$", outside.replace("\\\n", " "), re.M)
+    lines += [f"`{span}`" for span in re.findall(r"`([^`\n]+)`", outside)]
+    for line in lines:
+        yield from (found.strip().removesuffix(')"') for found in COMMAND.findall(line))
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
+def test_the_commands_of_pages_are_understood(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = []
+    for command in dict.fromkeys(commands_of(path.read_text())):
+        name, _, rest = command.removeprefix("self ").partition(" ")
+        if name not in COMMANDS or not rest or CHOICE.search(command) or COMMANDS[name].of_others:
+            continue
+        try:
+            functions(name).parser(name).parse_args(shlex.split(rest))
+        except (SystemExit, ValueError, WirespeedError) as error:
+            wrong.append(f"{command}: {error} {capsys.readouterr().err}")
+    assert wrong == []

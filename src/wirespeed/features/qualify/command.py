@@ -15,7 +15,7 @@ from ...cli.parser import Parser
 from ...cli.run_files import saving, tell_saved, texts_aside
 from ...driver.jobs import join
 from ...errors import ExitCode, UsageError, WirespeedError
-from ...terminal import colored, columns, error_line, visible
+from ...terminal import colored, columns, error_line
 from ...units import parse_duration, parse_nics
 from .cluster import Cluster
 from .qualified_run import SEVERAL, led, measured, simulated_nodes
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from ...hardware.topology import Machine
     from ...qualification import Qualification
     from ...results.output import Output
+
+
+#: Width of lines that are not for a terminal: a line for each sentence.
+_ENDLESS = 10_000
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -100,6 +104,7 @@ def parser(name: str) -> Parser:
     )  # fmt: skip
     arguments.add_format(("text", "json", "slurm", "hostfile"), "text", former="--exclude-format")
     arguments.add_saving()
+    arguments.add_verbose()
     return arguments
 
 
@@ -160,7 +165,7 @@ def _lead(
         if options.format != "text":
             print(_excluded(qualification, options.format))
         elif not options.quiet:
-            print(_shown(document, qualification))
+            print(_shown(document, verbose=options.verbose), end="")
         if saver:
             saver.run_ended(document)
             tell_saved(output)
@@ -172,16 +177,14 @@ def _lead(
     return code_of(verdict_of(qualification))
 
 
-def _shown(document: Document, qualification: Qualification) -> str:
-    """The report: at a terminal with colours and lines that fit, else a line for each sentence."""
-    from ...reports.console import printed
+def _shown(document: Document, *, verbose: bool) -> str:
+    """The report: at a terminal with lines that fit, else a line for each sentence."""
+    from ...judging.judged import Judged
+    from ...reports import render
     from ...reports.style import Style
-    from .text import lines, qualified
 
-    if not sys.stdout.isatty():
-        return visible("\n".join(lines(document, qualification)))
-    style = Style(columns(), colored())
-    return printed(style, *qualified(document, qualification, style)).rstrip("\n")
+    width = columns() if sys.stdout.isatty() else _ENDLESS
+    return render(Judged(document), "table", Style(width, colored(), verbose))
 
 
 def _measures(options: argparse.Namespace) -> bool:
