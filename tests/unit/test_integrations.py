@@ -39,7 +39,7 @@ NODES = {
 }  # fmt: skip
 #: The installed program: it measures once for the same command, and gives the same answer again.
 PROGRAM = """#!/bin/sh
-[ "$1" = check ] && set -- "$@" --allow-simulated -t 0 4
+[ "$1" = check ] && [ "$2" != --no-measure ] && set -- "$@" --allow-simulated -t 0 4
 set -- "$@" --machine simulated:{machine}
 answer={answers}/$(printf '%s\\n' "$@" | cksum | tr ' ' -)
 if [ ! -e "$answer.code" ]; then
