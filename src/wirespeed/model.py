@@ -355,7 +355,7 @@ class Sharing:
 
     Attributes:
         memory, user: Memory of the owner, and of the rank that copies or receives.
-        mechanism: Transport, one of those that ``--share`` accepts: ``ipc``, ``vmm-fd``, ``shm``, ``mpi``,
+        mechanism: Transport, as ``--transport``: ``ipc``, ``vmm-fd``, ``shm``, ``mpi``,
             ...
         bytes, over: Size of the buffer, and bytes allocated in addition.
         copied: Size of the copied part, in bytes.

@@ -61,7 +61,7 @@ def test_a_check_of_the_file_has_the_same_code(name, saved, capsys):
 def test_many_are_checked_together(saved, capsys):
     assert main(["check", "--allow-simulated", "--from", *map(str, saved.values())]) == 1
     text = capsys.readouterr().out
-    assert "1 FAIL, 1 NOT JUDGED, 1 PASS" in text and "leave out node17, node40 and node50" in text
+    assert "1 FAIL, 1 NOT JUDGED, 1 PASS" in text and "drain node17, node40 and node50" in text
 
 
 def test_junit_has_a_case_for_each_node_and_switch(failed):

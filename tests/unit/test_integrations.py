@@ -124,7 +124,7 @@ CHECKED = "check --within 20s --no-save --for slurm"
         ),
         (
             {"SLURM_SCRIPT_CONTEXT": "epilog_slurmd", "SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "2,3"},
-            "doctor --no-measure --for slurm",
+            "check --no-measure --for slurm",
         ),
         ({"SLURMD_NODENAME": "node1"}, CHECKED),
         ({"SLURM_SCRIPT_CONTEXT": "prolog_slurmctld", "SLURM_JOB_ID": "1"}, ""),
@@ -342,9 +342,9 @@ def test_the_container_has_the_names_that_operators_call(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (HERE / "container" / "Containerfile").read_text().replace("\\\n", " ")
-    folders = re.findall(r"^RUN wirespeed install-names (\S+)$", text, re.M)
+    folders = re.findall(r"^RUN wirespeed self install-names (\S+)$", text, re.M)
     for folder in folders:
-        assert main(["install-names", f"{tmp_path}{folder}"]) == 0
+        assert main(["self", "install-names", f"{tmp_path}{folder}"]) == 0
     for path in (
         "/workspace/nccl-tests/build/all_reduce_perf",
         "/workspace/nccl-tests/build/alltoall_perf",

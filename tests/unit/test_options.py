@@ -72,7 +72,7 @@ def parsed(*arguments: str) -> RunOptions:
 
 
 def of_a_command_line(field: Field[Any], about: Option) -> None:
-    flag = f"--{field.name.replace('_', '-')}"
+    flag = f"--{about.flag or field.name.replace('_', '-')}"
     if about.group == PYTHON:
         with pytest.raises(SystemExit):
             parsed(flag)

@@ -44,7 +44,14 @@ def _present(argv: Sequence[str]) -> list[str]:
 
 def parser(name: str) -> Parser:
     arguments = Parser(
-        name, "Create a baseline for `wirespeed check --baseline` from saved runs of good machines."
+        name,
+        "Create a baseline for `wirespeed check --baseline` from saved runs of good machines.",
+        examples={
+            "baseline good/ -o baseline.json": "from a folder of runs",
+            "baseline a.json b.json -o baseline.json": "from two runs",
+            "check --baseline baseline.json": "judge by it",
+        },
+        often="-o --force",
     )
     arguments.add("runs FILE+", "saved runs of good machines, and folders of them")
     arguments.add("-o --output FILE", "file of the baseline", Path, required=True)

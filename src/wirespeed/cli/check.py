@@ -242,9 +242,15 @@ def parser(name: str) -> Parser:
         "--explain shows all causes: evidence, the command that confirms each, and the remedy.",
         elsewhere=MEASURING,
         usage="wirespeed check [OPTION ...] [FILE ...]",
+        examples={
+            "check": "judge this machine",
+            "check --explain": "show causes and remedies",
+            "check runs/ --fleet": "judge saved runs and logs",
+        },
+        often="--explain --no-measure --baseline --expect --within --for --format -o -v",
     )
     judging = arguments.add_argument_group("judgement")
-    arguments.add("saved FILE*", "saved runs, logs of other tools, and folders of them (- is standard input)")
+    arguments.add("saved FILE*", "saved runs, logs of other tools, or folders of them; - is standard input")
     judging.add(
         "--since AGE",
         "also judge by this machine's own runs of this time, such as 30d (see `wirespeed history`)",
@@ -260,11 +266,11 @@ def parser(name: str) -> Parser:
     causes = arguments.add_argument_group("causes")
     causes.add(
         "--explain",
-        "show what may explain slow values, with evidence and remedy; without files, measure first what "
-        "would show the defects that the system reports",
+        "show all causes with evidence and remedy; without files, measure first what would show the defects "
+        "that the system reports",
     )  # fmt: skip
     causes.add(
-        "--no-measure", "only read what the system reports about this machine, and show its defects",
+        "--no-measure", "only show defects that the system reports; nothing is measured",
         action="store_false", dest="measure",
     )  # fmt: skip
     causes.add(
@@ -279,8 +285,8 @@ def parser(name: str) -> Parser:
     )  # fmt: skip
     of_files.add("--max-age AGE", "do not judge saved runs older than this, such as 2d or 12h", parse_age)
     of_files.add(
-        "--nics NUMBERxRATE",
-        "NICs of each host of a log, such as 8x400G, for collectives, RDMA and messages between hosts",
+        "--nics NxRATE",
+        "the N NICs of each host of a log, such as 8x400G, for collectives, RDMA and messages between hosts",
         parse_nics,
     )  # fmt: skip
     when = arguments.add_argument_group(f"measuring: {parsed.OF_RUN}")
@@ -294,10 +300,7 @@ def parser(name: str) -> Parser:
     arguments.set_defaults(tier=None)  # quick, unless --explain finds what to measure
     arguments.add_argument_group(JOB).add_job()
     out = arguments.add_argument_group("output")
-    out.add(
-        "--format", "format of verdicts, likely causes and thresholds (default: text)", default="text",
-        choices=check_formats(), by_project=True,
-    )  # fmt: skip
+    out.add_format(check_formats(), TEXT.name)
     out.add_consumer()
     out.add_all_cells()
     out.add_saving()

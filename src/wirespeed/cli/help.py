@@ -71,6 +71,11 @@ def parser(name: str) -> Parser:
         "Show the documentation: a page, PAGE#SECTION, a cause, the options of a command, or the\n"
         "sections about a word, such as slurm, nagios, prometheus or busbw. Without a word, list the pages.",
         "\n".join(f"{kind}:\n{filled.fill(', '.join(names))}" for kind, names in listed.items()),
+        examples={
+            "help slow": "a page",
+            "help pcie-width": "a cause",
+            "help slurm": "the sections about a word",
+        },
     )
     arguments.add(
         "topic PAGE|CAUSE|COMMAND|WORD", "what to show", nargs="*", default=[],

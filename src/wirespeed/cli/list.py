@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -30,9 +31,9 @@ def main(name: str, argv: Sequence[str]) -> int:
 
         planned = run_plan(cases, machine, RunOptions(tier=options.tier))
         times = {entry.case: entry.seconds for entry in planned if not entry.reason}
-    if options.json:
+    if options.format == "json":
         print(escaped(_json(reasons, times)))
-    elif options.short:
+    elif options.format == "names":  # of testcases that can run
         print(visible("\n".join(case.name for case, why in reasons.items() if not why)))
     else:
         print(visible(_listing(machine, columns(), reasons, times)), end="")
@@ -40,14 +41,25 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    arguments = Parser(name, "List all testcases, and show which of them can run here.")
+    arguments = Parser(
+        name,
+        "List all testcases, and show which of them can run here.",
+        examples={
+            "list": "what can run here",
+            "list --time": "also how long each takes",
+            "list --machine simulated:dgx-a100-8": "of another machine",
+        },
+        often="-t --tier --machine --time --format",
+    )
     arguments.add_machine()
     arguments.add_options(names=["tier"])
     arguments.add("-t --testcase NAME+", "only these testcases", completer=testcase_names, by_project=True)
     arguments.add("--time", "also show how long each testcase takes", by_project=True)
-    forms = arguments.add_mutually_exclusive_group()
-    forms.add("--short", "print only the names of testcases that can run here", by_project=True)
-    forms.add("--json", "all testcases as JSON, with the reason if one cannot run", by_project=True)
+    arguments.add_format(("text", "json", "names"), "text")
+    arguments.add(
+        "--short", argparse.SUPPRESS, action="store_const", const="names", dest="format",
+        default=argparse.SUPPRESS, by_project=True,
+    )  # fmt: skip
     return arguments
 
 

@@ -26,10 +26,16 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    arguments = Parser(name, "Show the CPUs, GPUs and links of a machine.")
+    arguments = Parser(
+        name,
+        "Show the CPUs, GPUs and links of a machine.",
+        examples={
+            "machine": "this machine as a tree",
+            "machine --json": "a file for --machine",
+            "machine --machine simulated:dgx-a100-8": "another machine",
+        },
+        often="--machine --format",
+    )
     arguments.add_machine()
-    arguments.add(
-        "--format", "tree, or JSON that --machine accepts (default: tree)",
-        choices=("tree", "json"), default="tree", by_project=True,
-    )  # fmt: skip
+    arguments.add_format(("tree", "json"), "tree")
     return arguments

@@ -246,6 +246,11 @@ def top_parser() -> Parser:
         f"{overview()}",
         EXIT_CODES,
         usage="wirespeed [-h] [--version] [COMMAND] [OPTION ...]",
+        examples={
+            "": "measure everything quickly",
+            "check --explain": "what is slow, why, and what to do",
+            "report run.json -o run.html": "a page of a saved run",
+        },
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
     return top

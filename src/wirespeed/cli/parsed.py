@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ..results.inventory import Inventory
 
 
+#: How the names of testcases of lists of blocks begin.
+_BLOCKS = "blocks_"
 #: What the help of commands that measure says of the options that the help of `run` describes.
 OF_RUN = "also all options of `wirespeed run`, such as -t, --machine, --devices, --tier and --within"
 
@@ -55,8 +58,22 @@ def expected(options: argparse.Namespace) -> Inventory | None:
     return strictest(options.expect) if options.expect else None
 
 
+def refuse_blocks(options: argparse.Namespace, testcases: Sequence[str]) -> None:
+    """Refuse ``--blocks`` if all testcases are given and none moves lists of blocks.
+
+    Raises:
+        UsageError: If it would do nothing; the former ``--blocks`` of `run` was that of kernels.
+    """
+    lists = [name for name in testcases if name.startswith(_BLOCKS) or _BLOCKS.startswith(name)]
+    if "block_counts" in options.given and testcases and not lists:
+        raise UsageError(
+            "--blocks has no effect without testcases blocks_*; --kernel-blocks is for copy kernels"
+        )
+
+
 def measuring(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of ``wirespeed.run`` from the options of ``add_measuring``."""
+    refuse_blocks(options, [*options.testcase, *options.prefix])
     about = {"prefixes": options.prefix, "machine": options.machine, "testcases": [*options.testcase]}
     return about | timed(run_options(options))
 
@@ -102,4 +119,5 @@ def print_report(judged: Judged, options: argparse.Namespace) -> None:
     """Print a run in the requested format and detail."""
     from ..reports import render
 
-    print(render(judged, options.format, style(options)), end="", flush=True)
+    if not getattr(options, "quiet", False):
+        print(render(judged, options.format, style(options)), end="", flush=True)

@@ -9,14 +9,16 @@ import os
 import re
 import shlex
 import sys
+import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..terminal import colored, error_line, meant
+from ..terminal import colored, columns, error_line, meant
 from . import configuration
 from .commands import COMMANDS
 from .consumers import OPTION, InvalidUsage
@@ -48,7 +50,7 @@ def of_other_program(command: str, arguments: Sequence[str]) -> str:
     sizes = [value for name, value in zip(names, [*arguments, ""][1:], strict=True) if name == "-b"]
     if not _OF_NCCL_TESTS.isdisjoint(names) or any(not size.isdecimal() for size in sizes):
         return f"options of nccl-tests need the name of its program: wirespeed all_reduce_perf {line}"
-    foreign = [name for name in dict.fromkeys(names) if name in _OF_NVBANDWIDTH]
+    foreign = [name for name in dict.fromkeys(names) if name in _OF_NVBANDWIDTH and name != "--json"]
     if not {"-l", "--list"}.isdisjoint(names):
         return "to list the testcases: wirespeed list, or as nvbandwidth does: wirespeed nvbandwidth -l"
     if not foreign:
@@ -248,7 +250,7 @@ class Parser(TakesOptions, argparse.ArgumentParser):
     def shown_examples(self) -> str:
         """The examples as lines of a text."""
         width = max((len(line) for line in self.examples), default=0)
-        lines = [f"  wirespeed {line:<{width}}  {what}" for line, what in self.examples.items()]
+        lines = [f"  {f'wirespeed {line}':<{width + 10}}  {what}" for line, what in self.examples.items()]
         return "\n".join(["examples:", *lines]) if lines else ""
 
     def format_usage(self) -> str:
@@ -266,31 +268,34 @@ class Parser(TakesOptions, argparse.ArgumentParser):
 
     def format_help(self) -> str:
         """The whole help."""
-        groups = [(group.title, group.description, group._group_actions) for group in self.shown_groups]
-        return self._help(groups, self.epilog)
-
-    def format_brief(self) -> str:
-        """The help that ``-h`` prints: arguments, examples, common options."""
-        often = [self._option_string_actions[option] for option in self._often]
-        actions = [*self._get_positional_actions(), *often]
-        title = "common options" if often else None
-        more = f"{'all options' if self.command else 'exit codes'}: {self.prog} --help"
-        return self._help([(title, None, actions)], more)
-
-    def _help(
-        self, groups: Sequence[tuple[str | None, str | None, list[argparse.Action]]], epilog: str | None
-    ) -> str:
         formatter = self._get_formatter()
         formatter.add_usage(*self._usage(), self._mutually_exclusive_groups)
         for text in (self.description, self.shown_examples()):
             formatter.add_text(text)
-        for title, description, actions in groups:
-            formatter.start_section(title)
-            formatter.add_text(description)
-            formatter.add_arguments(actions)
+        for group in self.shown_groups:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
             formatter.end_section()
-        formatter.add_text(epilog)
+        formatter.add_text(self.epilog)
         return formatter.format_help()
+
+    def format_brief(self) -> str:
+        """The help that ``-h`` prints: what it does, examples, and a line for each common option."""
+        often = [self._option_string_actions[option] for option in self._often]
+        actions = [*self._get_positional_actions(), *often]
+        spelled = [
+            f"{(action.option_strings or [''])[0]} {_placeholder(action)}".strip() for action in actions
+        ]
+        formatter, width = self._get_formatter(), max(map(len, spelled), default=0) + 4
+        parts = [self.format_usage().strip(), _filled(self.description or ""), self.shown_examples()]
+        lines = [
+            f"  {words:<{width - 2}}{_first_clause(formatter._expand_help(action), columns() - width)}"
+            for words, action in zip(spelled, actions, strict=True)
+        ]
+        parts += ["\n".join(["common options:", *lines])] if lines else []
+        parts.append(f"{'all options' if self.command else 'exit codes'}: {self.prog} --help")
+        return "\n\n".join(parts) + "\n"
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
@@ -324,10 +329,31 @@ class Parser(TakesOptions, argparse.ArgumentParser):
         return super()._get_values(action, arg_strings)
 
 
+def _placeholder(action: argparse.Action) -> str:
+    """The word for a value: ``FILE``; its choices if there is none; empty for a flag."""
+    return str(action.metavar or "|".join(map(str, action.choices or ())))
+
+
 def _positional(action: argparse.Action) -> str:
     """An argument in a usage: ``FILE``, ``[FILE]``, ``[FILE ...]`` or ``FILE ...``."""
-    name = action.metavar or "{" + ",".join(map(str, action.choices or ())) + "}"
-    return {"*": f"[{name} ...]", "+": f"{name} ...", "?": f"[{name}]"}.get(str(action.nargs), str(name))
+    name = _placeholder(action)
+    return {"*": f"[{name} ...]", "+": f"{name} ...", "?": f"[{name}]"}.get(str(action.nargs), name)
+
+
+def _filled(text: str) -> str:
+    """A text whose lines fit the terminal; indented lines and empty ones stay."""
+    parts = list[str]()
+    for is_kept, lines in groupby(text.splitlines(), lambda line: not line or line[0].isspace()):
+        kept = list(lines)
+        parts += kept if is_kept else textwrap.wrap(" ".join(kept), columns() - 1, break_on_hyphens=False)
+    return "\n".join(parts)
+
+
+def _first_clause(text: str, width: int) -> str:
+    """The beginning of a help text, on a line."""
+    for end in ("; ", ": ", " (", ", such as"):
+        text = text.partition(end)[0]
+    return textwrap.shorten(text, max(width, 20), placeholder=" ...")
 
 
 class _Help(argparse.Action):

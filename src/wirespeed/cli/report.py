@@ -61,15 +61,20 @@ def parser(name: str) -> Parser:
         "Print saved runs or logs of other tools, or write them with -o as an HTML page that works offline,\n"
         "or in another format. A page of several runs compares them with the first; a page of more than\n"
         f"{_MOST_COMPARED} runs has one row per node: verdict, cause, key figures and outliers.",
+        examples={
+            "report run.json": "as text",
+            "report run.json -o run.html": "as a page",
+            "report run.json --for github": "for an issue",
+        },
+        often="-o --format --for --fleet --open -t -v",
     )
-    arguments.add("files FILE*", "saved runs, logs of other tools, and folders of them (- is standard input)")
+    arguments.add("files FILE*", "saved runs, logs of other tools, or folders of them; - is standard input")
     arguments.add("-t --testcase NAME+", "only these testcases", completer=testcase_names)
     arguments.add(
         "-p --prefix PREFIX+", "only testcases whose names start with PREFIX", completer=testcase_names
     )
     out = arguments.add_argument_group("output")
-    out.add("-o --output FILE", f"write this file, in the format of its suffix: {suffixes}", Path)
-    out.add_force("is not a report of wirespeed")
+    out.add_output_as(suffixes)
     out.add("--open", "write a page and open it in the browser")
     kinds = out.add_mutually_exclusive_group()
     kinds.add("--fleet", "a page with one row per node, without single values")
@@ -78,7 +83,7 @@ def parser(name: str) -> Parser:
     )
     out.add_report()
     out.add(
-        "--for", "github: the same as --format github, twenty lines to paste into an issue",
+        "--for", "twenty lines to paste into an issue; the same as --format github",
         choices=("github",), dest="format",
     )  # fmt: skip
     arguments.set_defaults(format=None)
@@ -129,7 +134,7 @@ def _part(file: str, document: Document, options: argparse.Namespace) -> Checked
 
 def _write(options: argparse.Namespace) -> ExitCode:
     """Write one run in any format, or several as a page."""
-    from ..results.output import DOCUMENT, Output, holds, is_report
+    from ..results.output import Output
 
     files, form = options.files, options.format
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
@@ -145,11 +150,11 @@ def _write(options: argparse.Namespace) -> ExitCode:
     if options.open and form != "html":
         raise UsageError(f"--open shows HTML, not {form}")
     kind = "-fleet" if is_fleet else "-compared" if len(files) > 1 else ""
-    file = options.output or _beside(files[0], kind, form)
-    if options.output and not options.force and holds(file, DOCUMENT):
-        raise UsageError(f"{file} is a saved run, and a report must not replace it; choose another name")
-    output = Output(file, replace=is_report(file)) if options.output else Output.numbered(file)
-    output.check(options.force)
+    if options.output:
+        output = run_files.report_output(options.output, force=options.force)
+    else:
+        output = Output.numbered(_beside(files[0], kind, form))
+        output.check(options.force)
 
     by, load = parsed.criteria(options), partial(_chosen, options=options)
     if is_fleet:

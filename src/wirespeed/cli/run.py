@@ -68,7 +68,16 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def parser(name: str) -> Parser:
     """The parser of the command."""
-    arguments = Parser(name, "Measure, print the results and save the run.")
+    arguments = Parser(
+        name,
+        "Measure, print the results and save the run.",
+        examples={
+            "run": "everything, in a few minutes",
+            "run --tier quick --within 30s": "what finds most, in 30 s",
+            "run -t 0 4 --size 1GiB": "two testcases",
+        },
+        often="-t -p --tier --within --devices --machine -o --format -v",
+    )
     arguments.add_measuring()
     arguments.add_dry_run()
     arguments.add_argument_group(JOB).add_job()

@@ -7,7 +7,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
@@ -128,6 +128,48 @@ def _program() -> str:
     called = Path(sys.argv[0])
     on_path = called.name != "wirespeed" or shutil.which("wirespeed")
     return "wirespeed" if on_path else shlex.quote(sys.argv[0])
+
+
+def form_of(options: argparse.Namespace, names: Collection[str]) -> str:
+    """The format of a report: that of ``--format``, else that of the suffix of ``-o``.
+
+    Raises:
+        UsageError: If the suffix is that of none of the formats with these names.
+    """
+    from ..reports import format_of_suffix
+
+    if not options.output or "format" in options.given:
+        return str(options.format)
+    form = format_of_suffix(options.output.suffix.lower())
+    form = "text" if form == "table" and "text" in names else form
+    if form not in names:
+        raise UsageError(f"cannot infer the format from {str(options.output)!r}; pass --format")
+    return form
+
+
+def report_output(file: Path, *, force: bool) -> Output:
+    """The file of a report, which replaces other reports, and never a saved run.
+
+    Raises:
+        UsageError: If it would replace something else, and ``force`` is not given.
+    """
+    from ..results.output import DOCUMENT, Output, holds, is_report
+
+    if not force and holds(file, DOCUMENT):
+        raise UsageError(f"{file} is a saved run, and a report must not replace it; choose another name")
+    output = Output(file, replace=is_report(file))
+    output.check(force)
+    return output
+
+
+def deliver(text: str, options: argparse.Namespace) -> None:
+    """Print a report, or write it to ``-o``."""
+    if options.output:
+        output = report_output(options.output, force=options.force)
+        output.write(text.encode("utf-8", "replace"))
+        print(visible(f"saved to {output.path}"), file=sys.stderr)
+    elif not getattr(options, "quiet", False):
+        sys.stdout.write(text)
 
 
 def texts_aside(output: Output | None) -> AbstractContextManager[object]:

@@ -31,7 +31,14 @@ def main(name: str, argv: Sequence[str]) -> int:
 def parser(name: str) -> Parser:
     described = "\n".join(f"  {about:<14} {COMMANDS[about].does}" for about in ABOUT)
     arguments = Parser(
-        name, f"Commands about wirespeed itself; each has --help:\n\n{described}", configured=False
+        name,
+        f"Commands about wirespeed itself; each has --help:\n\n{described}",
+        configured=False,
+        examples={
+            "self config": "where defaults come from",
+            "self completion bash": "what bash needs",
+            "self man": "the manual page",
+        },
     )
     arguments.add("about", "one of these", choices=ABOUT)
     return arguments

@@ -24,13 +24,15 @@ class Report:
 
     Attributes:
         lines: Its lines; the last is the verdict and what it means, separated by a colon.
-        screen: The lines for a terminal.
+        body: What a screen shows before the verdict.
+        ending: The verdict of a screen, with what to do.
         cases: Name of a part of the machine -> what is wrong with it, and whether that is certain.
         compared: Whether parts were compared with each other, so that those without a fault pass.
     """
 
     lines: Sequence[str]
-    screen: Callable[[Style], Sequence[RenderableType]]
+    body: Callable[[Style], Sequence[RenderableType]]
+    ending: Callable[[Style], Sequence[RenderableType]]
     cases: Mapping[str, Sequence[tuple[bool, str]]]
     compared: bool
 

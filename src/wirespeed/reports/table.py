@@ -43,7 +43,7 @@ def render(judged: Judged, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
     document = judged.document
     if own := report_of(document):
-        return printed(style, heading(document), "", *own.screen(style))
+        return printed(style, heading(document), "", *own.body(style), "", *own.ending(style))
     check = judged.check
     texts = explanations(document, lacking=check.missing)
     parts: list[RenderableType] = [

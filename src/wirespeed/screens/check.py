@@ -203,7 +203,7 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
     bad = list(of_testcases.values())  # that with the worst value first
     parts: list[RenderableType] = []
     if own := report_of(document):
-        parts += [Text(line) for line in own.lines[:-1]] + [""]
+        parts += [*own.body(style), ""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
     parts += [] if style.verbose else further(len(bad) - _SHOWN, "more testcase")

@@ -181,9 +181,9 @@ def test_wrong_data_is_found() -> None:
         (["overalloc", "0", "2", "1", "2", "3"], "NUM_ITERATIONS must be a whole number of 1 or more"),
         (["overalloc", "1", "2", "6", "2", "3"], "P2P_SIZE must be from 1 to BUFFER_SIZE + OVERALLOC_SIZE"),
         (["gpudirect_p2p_overalloc", "1", "2", "0", "2", "3"], "P2P_SIZE must be from 1 to BUFFER_SIZE"),
-        (["overalloc", "--sweep", "--copy", "2GiB"], "--copy must not be larger than --buffer"),
-        (["overalloc", "--sweep", "--repeats", "0"], "--repeats must be 1 or more"),
-        (["overalloc", "--sweep", "--over", "x"], "'x' is not a size"),
+        (["overalloc", "--sweep", "--copy", "2GiB"], "--copy must not be larger than --size"),
+        (["overalloc", "--sweep", "--rounds", "0"], "--rounds must be 1 or more"),
+        (["overalloc", "--sweep", "--extra", "x"], "'x' is not a size"),
         (
             ["overalloc", "--sweep", "--means", "shm"],
             "gpu memory is shared by ipc, vmm-fd, fabric, mpi, nccl",

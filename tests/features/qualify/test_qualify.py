@@ -509,7 +509,7 @@ class TestMeasuredTopology:
 
     def test_it_requires_tcp(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["qualify", "--topology", "measured", "--over", "nccl"]) == 2
-        assert "requires --over tcp" in capsys.readouterr().err
+        assert "requires --transport tcp" in capsys.readouterr().err
 
 
 class TestSwitches:

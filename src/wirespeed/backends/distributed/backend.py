@@ -232,7 +232,7 @@ class DistributedBackend(JobBackend):
             for text in warnings:
                 self._say(f"rank {member.rank} on {member.host}: {text}")
         if self._options.all_engines or self._options.virtual_memory:
-            self._say("between processes a copy uses one copy engine, and its memory is as --share has it")
+            self._say("between processes a copy uses one copy engine, and its memory is that of --transport")
         assert self._side is not None
         start = SynchronisedStart(self.exchange, self._side)
         self.sample_seconds = max(self.sample_seconds, start.sample_seconds)

@@ -62,7 +62,7 @@ class Mechanism(Protocol):
     """A mechanism of sharing.
 
     Attributes:
-        name: Its name, as in ``--share``: ``ipc``, ``vmm-fd``, ``fabric``, ``shm``.
+        name: Its name, as in ``--transport``: ``ipc``, ``vmm-fd``, ``fabric``, ``shm``.
     """
 
     name: str

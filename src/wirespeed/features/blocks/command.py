@@ -56,6 +56,13 @@ def parser(name: str) -> Parser:
         "Find the fastest way to move scattered blocks, such as those of a KV cache, between host and GPUs:\n"
         "for each size and number, the time from the first call to the last byte, by one copy for\n"
         "each block, the driver's batch call, kernels that read the list, and staging.",
+        examples={
+            "blocks": "the map of this machine",
+            "blocks --sizes 16KiB,64KiB --blocks 1000": "two sizes of blocks",
+            "blocks --within 45s -v": "with models and rules",
+        },
+        elsewhere=(STOP, HOW),
+        often="--sizes --blocks --direction --devices --within --machine -o --format -v",
     )
     what = arguments.add_argument_group("what to measure")
     about = {entry.name: declaration for entry, declaration in declared(RunOptions)}
@@ -71,6 +78,8 @@ def parser(name: str) -> Parser:
     )  # fmt: skip
     what.add_machine()
     what.add_options(names=("block_layout", "while_computing", "devices", "storage", "storage_size"))
+    of_run = "--within, --precision, --samples and --timeout"
+    arguments.add_argument_group("measuring", f"also options of `wirespeed run`, such as {of_run}")
     arguments.add_argument_group(STOP).add_options(STOP)
     arguments.add_argument_group(HOW).add_options(HOW)
     out = arguments.add_argument_group("output")

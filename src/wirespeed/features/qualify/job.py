@@ -53,7 +53,8 @@ def lead(
             rank, why = next(iter(crew.lost.items()))
             crew.dismiss(_PATIENCE_S)
             raise WirespeedError(
-                f"rank {rank} {why}: --over {over} requires all processes; --over tcp goes on without some"
+                f"rank {rank} {why}: --transport {over} requires all processes; "
+                "--transport tcp goes on without some"
             )
         crew.ask({rank: [_TRANSFERS] for rank in world.links}, patience, lambda task: None)
         crew.dismiss(_PATIENCE_S)

@@ -167,7 +167,7 @@ class TransferCluster(JobCluster):
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Refused: the latency of a transfer is that of the library, not of switches."""
         del pairs
-        raise UsageError("--topology measured requires --over tcp; or give --topology FILE")
+        raise UsageError("--topology measured requires --transport tcp; or give --topology FILE")
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         ranks, rails = self._job.ranks, range(self.rails)
@@ -234,7 +234,7 @@ class TransferCluster(JobCluster):
         found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
         if not any(cell and cell.value for cell in found):
             why = next((cell.reason for cell in found if cell and cell.reason), "no transfer was measured")
-            raise WirespeedError(f"--over {self._over} is not possible here: {why}")
+            raise WirespeedError(f"--transport {self._over} is not possible here: {why}")
         of_cells = [cell.statistics for cell in found if cell and cell.statistics]
         varied = [each.cv / math.sqrt(each.n) for each in of_cells]
         self.variation = float(np.median(varied)) if varied else 0.0
@@ -261,7 +261,7 @@ def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> Doc
     document = _run(world, over, [of_line(text).testcase], sizes=(_BYTES,), samples=_SAMPLES, copies=copies)
     for result in document.testcases:
         if not result.tables:
-            raise WirespeedError(f"--over {over} is not possible here: {result.reason or result.status}")
+            raise WirespeedError(f"--transport {over} is not possible here: {result.reason or result.status}")
     return document
 
 

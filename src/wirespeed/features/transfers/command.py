@@ -12,7 +12,7 @@ from ...cli import leading, parsed, run_files
 from ...cli.parser import Parser
 from ...driver.jobs import join
 from ...errors import ExitCode, UsageError
-from ...options import GPU, HOW, JOB, STOP, WHAT
+from ...options import GPU, HOW, JOB, MEASURING, STOP, WHAT
 from .program import Program, of_line
 
 
@@ -21,6 +21,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = arguments.parse_args(argv)
     if options.dry_run:
         arguments.refuse_unused(options, "with --dry-run", "output", "force", "verbose", "all_cells")
+    parsed.refuse_blocks(options, [name])
     program = of_line(" ".join(options.line))
     if options.dry_run:
         return _dry_run(options, program)
@@ -41,17 +42,25 @@ def parser(name: str) -> Parser:
         "Measure transfers that start together. The device on the left executes:\n"
         "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1.\n"
         "`wirespeed help transfers` describes the language.",
+        examples={
+            "transfer 'gpu0 -> gpu1'": "one transfer",
+            "transfer 'gpu0 -> gpu1; gpu1 -> gpu0'": "two at the same time",
+            "transfer --dry-run 'host -> gpu0'": "what it would use",
+        },
+        elsewhere=MEASURING,
+        often="--dry-run --size --samples --machine -o --format",
     )
-    subject = arguments.add_argument_group(WHAT)
-    subject.add("line TRANSFERS+", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
-    subject.add("--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
-    subject.add_machine()
-    subject.add_options(WHAT)
-    for group in (STOP, HOW, GPU):
+    arguments.add("line TRANSFERS+", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
+    arguments.add("--dry-run", "show routes, shared links and limits; nothing is measured")
+    of_run = "--size, --samples, --devices, --within and --processes"
+    arguments.add_argument_group("measuring", f"also the options of `wirespeed run`, such as {of_run}")
+    arguments.add_machine()
+    for group in (WHAT, STOP, HOW, GPU):
         arguments.add_argument_group(group).add_options(group)
     arguments.add_argument_group(JOB).add_job()
     out = arguments.add_argument_group("output")
     out.add_output()
+    out.add_quiet()
     out.add_report()
     return arguments
 
