@@ -67,11 +67,13 @@ codecs.register_error(PLAIN, _plain)
 
 
 def colored() -> bool:
-    """Whether standard output is a terminal that supports colour, and colour is not disabled.
+    """Whether standard output is a terminal that supports colour (not ``dumb``), and it is not disabled.
 
     Open MPI's mpirun gives each rank its own terminal and forwards its output, possibly to a file.
     """
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and "OMPI_COMM_WORLD_RANK" not in os.environ
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stdout.isatty() and "OMPI_COMM_WORLD_RANK" not in os.environ
 
 
 def columns() -> int:

@@ -25,7 +25,7 @@ MACHINE = "simulated:hgx-h200-2"
 #: Formats for programs and pages: a line may have several texts.
 _DATA = {
     "json", "blocks-json", "csv", "html", "junit", "nvbandwidth-json", "nccl-tests-json", "markdown",
-    "prometheus",
+    "prometheus", "github",
 }  # fmt: skip
 
 

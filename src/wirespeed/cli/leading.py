@@ -29,11 +29,14 @@ def measured(given: argparse.Namespace, testcases: Iterable[str | Testcase] = ()
         testcases, more: Arguments of ``wirespeed.run``.
     """
     from ..api import run
-    from ..progress import listener
+    from ..progress import Announcement, listener
 
     usual = {"output": given.output, "force": given.force, "listeners": listener(),
              "command": " ".join(["wirespeed", *sys.argv[1:]])}  # fmt: skip
-    return run(testcases=testcases, **usual | more)
+    arguments = usual | more
+    if "options" in arguments:
+        arguments["listeners"] = [Announcement(arguments["options"]), *arguments["listeners"]]
+    return run(testcases=testcases, **arguments)
 
 
 def measured_code(judged: Judged) -> ExitCode:

@@ -165,7 +165,7 @@ FEATURES = (
         formats=(
             Named("blocks", "text", "terminal"),
             Named("blocks-json", "text:render_blocks_json", "json"),
-            Named("vllm", "vllm"),
+            Named("vllm", "vllm", short=True),
         ),
         page_part="page:part",
         results="results",
