@@ -115,6 +115,21 @@ def test_the_former_diagnosis_saves_nothing_and_the_present_one_does(
     assert call(f"check --explain {saved}", capsys)[0] == 1
 
 
+def test_a_report_says_how_to_make_a_page(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not call("report run.json", capsys)[2], "another program reads it"
+    for line, page in (
+        ("run.json", "run.html"),
+        ("run.json run.json", "runs.html"),
+        (f"{run}", f"{run}.html"),
+    ):
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+        hint = call(f"report {line}", capsys)[2].splitlines()[-1]
+        assert hint == f"HTML page: wirespeed report {line} -o {page}"
+        assert call(hint.partition("wirespeed ")[2], capsys)[0] == 0 and Path(page).is_file()
+
+
 def test_every_former_command_names_a_present_one() -> None:
     former = {name: row.former.split() for name, row in COMMANDS.items() if row.former}
     assert former.keys() == {"show", "doctor", "pt2pt", *ABOUT}
