@@ -100,7 +100,7 @@ class Bars(Listener):
 
     @property
     def work(self) -> tuple[float, float]:
-        """What is done, and all that is to be done."""
+        """The work that is done, and all of it."""
         weights = dict(self._weights)  # another thread renders
         done = sum(weights[name] for name in tuple(self._ended))
         parts = ((name, min(1.0, part / total)) for name, (total, part) in tuple(self._begun.items()))

@@ -95,7 +95,7 @@ def escaped(json: str) -> str:
 
 
 def brief(text: str) -> str:
-    """The ``repr`` of an object for people: one line in angle brackets of at most 100 characters."""
+    """The ``repr`` of an object: one line in angle brackets of at most 100 characters."""
     line = one_line(text)
     return f"<{line}>" if len(line) <= _BRIEF - 2 else f"<{line[: _BRIEF - 3]}…>"
 
@@ -131,7 +131,7 @@ def _neutral_json(found: re.Match[bytes]) -> bytes:
 
 
 def neutral(value: Any, but: str = "") -> Any:
-    """Neutralise control characters in the texts of plain data, such as that of TOML; not below one name."""
+    """Neutralise control characters in the texts of plain data, such as TOML's; not below one name."""
     if isinstance(value, str):
         return flat(value)
     if isinstance(value, dict):

@@ -100,7 +100,8 @@ def test_a_check_is_saved_by_default(
     code, out, err = run(*check, "--format", "json", capsys=capsys)
     (path,) = folder.glob("wirespeed-*.json")
     assert code == 0 and json.loads(out)["runs"][0]["verdict"] == "pass"
-    assert err == f"saved to {path.name}\nfor a page: wirespeed report {path.name}\n"
+    page = f"HTML page: wirespeed report {path.name} -o {path.stem}.html"
+    assert err == f"saved to {path.name}\n{page}\n"
     assert wirespeed.load(path).options["tier"] == "quick"
     shown = run("check", "--allow-simulated", "--from", path.name, capsys=capsys)[1]
     command = f"{sys.executable} -m wirespeed check --allow-simulated --from - < {path.name}"
@@ -110,7 +111,7 @@ def test_a_check_is_saved_by_default(
         patch.setattr("sys.argv", [".venv/bin/wirespeed"])  # after `make run`
         patch.setenv("PATH", "/nowhere")
         err = run(*check, "-o", "a.json", capsys=capsys)[2]
-    assert err == "saved to a.json\nfor a page: .venv/bin/wirespeed report a.json\n"
+    assert err == "saved to a.json\nHTML page: .venv/bin/wirespeed report a.json -o a.html\n"
     (folder / "a.json").unlink()
     assert run(*check, "--no-save", "-q", capsys=capsys) == (0, "", "") and not list(folder.iterdir())
     assert run(*check, "--no-save", "-o", "a.json", capsys=capsys)[0] == 2
@@ -302,7 +303,7 @@ def test_what_cannot_be_judged_is_no_pass(capsys: pytest.CaptureFixture[str]) ->
     assert (
         code == 4
         and "\nNOT JUDGED  no value could be judged; this is not a pass\n" in out
-        and "latency needs a baseline). To judge it: wirespeed baseline make" in " ".join(out.split())
+        and "latency needs a baseline). To judge it: wirespeed baseline FILE..." in " ".join(out.split())
     )
     code, out, _ = run(*CHECK, "simulated:cpu-2-sockets", "-t", "0", capsys=capsys)  # it has no GPU
     assert code == 4 and "no value could be judged" in out
@@ -462,7 +463,7 @@ def test_comparing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
 
 def test_saved_runs_are_not_saved_again(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["check", "--from", "a.json", "-o", str(tmp_path / "b.json")]) == 2
-    assert "--from judges saved ones" in capsys.readouterr().err
+    assert "files are saved ones" in capsys.readouterr().err
 
 
 def test_a_gpu_without_free_memory_is_busy_and_no_failure(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 import wirespeed
-from wirespeed.cli.check import worst
+from wirespeed.cli.check_files import worst
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError

@@ -42,6 +42,7 @@ class Command(NamedTuple):
         of_others: Whether it is a program of others; a link to wirespeed with its name runs it.
         configured: Whether its options are those of wirespeed, which files may set.
         mistaken: Whether people take it for the program that they know, and give it the options of that.
+        former: Its present spelling, if this is a former one, which works and is not shown.
     """
 
     functions: str
@@ -50,6 +51,7 @@ class Command(NamedTuple):
     of_others: bool = False
     configured: bool = True
     mistaken: bool = False
+    former: str = ""
 
 
 class Programs(NamedTuple):
@@ -144,7 +146,7 @@ FEATURES = (
     Feature(
         "pairs",
         commands={
-            "pt2pt": Command("command:pt2pt", "measure messages between two ranks over MPI and NCCL"),
+            "pt2pt": Command("command:pt2pt", "", former="run -p message"),
             "overalloc": Command(
                 "command:overalloc", "measure the cost of sharing a buffer and of over-allocation"
             ),
@@ -158,11 +160,12 @@ FEATURES = (
     Feature(
         "blocks",
         commands={"blocks": Command("command", "find the fastest way to move scattered blocks (a KV cache)")},
-        testcases=("testcases:TESTCASES",),
+        testcases=("testcases:TESTCASES", "saturation:TESTCASES"),
         judging="judging",
         formats=(
             Named("blocks", "text", "terminal"),
             Named("blocks-json", "text:render_blocks_json", "json"),
+            Named("vllm", "vllm", short=True),
         ),
         page_part="page:part",
         results="results",
@@ -176,7 +179,7 @@ FEATURES = (
     ),
     Feature(
         "p2p",
-        commands={"p2p": Command("command", "try whether peer access between GPUs really works")},
+        commands={"p2p": Command("command", "test whether GPU peer access (P2P) really works")},
         page_part="page:part",
         judging="judging",
         attempt="attempts:tried",

@@ -60,7 +60,7 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """Host and place, for people; empty for the machine."""
+        """Host and place as text; empty for the machine."""
         return ": ".join(filter(None, (self.host, self.place)))
 
     @property
@@ -73,7 +73,7 @@ class Finding:
 
     @property
     def certainty(self) -> str:
-        """How sure it is, for people."""
+        """How sure it is, in words."""
         if self.likely:
             return "likely cause"
         if self.is_explaining:
@@ -97,7 +97,7 @@ class Finding:
 
     @property
     def explains(self) -> str:
-        """How many of the slow values it explains, for people; empty if it explains nothing."""
+        """How many of the slow values it explains, in words; empty if it explains nothing."""
         if self.cells:
             return f"{self.verb} {self.cells} of {many(self.slow, 'slow value')}"
         return f"explains {many(self.lower, 'value')} below the typical ones" if self.lower else ""

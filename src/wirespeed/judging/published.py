@@ -246,7 +246,7 @@ def _words(reference: Reference) -> str:
     return OF_MODEL if reference.model else OF_LINKS
 
 
-#: What a value was compared with, for people.
+#: What a value was compared with, in words.
 OF_MODEL, OF_LINKS = "others of this model", "GPUs over such links"
 
 

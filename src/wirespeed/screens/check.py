@@ -82,7 +82,7 @@ def _causes(summary: Overview, file: str) -> Iterator[RenderableType]:
 
 def doctor_of(file: str) -> str:
     """The command that examines a run, which is measured again if it was not saved."""
-    return f"wirespeed doctor {shlex.quote(one_line(file))}" if file not in ("", "-") else "wirespeed doctor"
+    return f"wirespeed check --explain{'' if file in ('', '-') else f' {shlex.quote(one_line(file))}'}"
 
 
 def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:

@@ -1,4 +1,4 @@
-"""Text of ``wirespeed doctor``: possible causes with evidence and remedy."""
+"""Text of ``wirespeed check --explain``: possible causes with evidence and remedy."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from ..judging.omissions import measurable
 from ..judging.verdict import Verdict
 from ..reports import Style
 from ..reports.check_texts import culprit_text
+from ..reports.checked_runs import CheckedRun
 from ..reports.console import hanging, heading, printed, warnings
 from ..reports.explanations import explanations
 from ..reports.looks import SIGNS
+from ..results.read_many import Unreadable
+from ..terminal import one_line
 from ..units import GB, format_size, format_time, many
 from .documentation import HELP, linked
 
@@ -32,7 +35,7 @@ _LEADS = {Verdict.WARN: "warning", Verdict.WAIVED: "note"}
 
 
 def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
-    """Render a diagnosis of a Document as text; ``verbose`` includes all facts.
+    """The diagnosis of a run as text; ``verbose`` includes all readings.
 
     Args:
         judged: The run.
@@ -73,6 +76,16 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     elif document.imported and document.facts:
         parts.append(Text(f"{many(len(document.facts), 'reading')}; -v shows all", style="dim"))
     return printed(style, *parts)
+
+
+def part(judged: Judged, style: Style) -> str:
+    """What a run adds to the text of several."""
+    return render(judged, style)
+
+
+def joined(runs: Sequence[CheckedRun], _: Sequence[Unreadable], style: Style) -> str:
+    """The diagnoses of several runs, each after its file."""
+    return "\n".join(f"{one_line(run.node.file)}:\n{run.part}" for run in runs)
 
 
 def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableType]:

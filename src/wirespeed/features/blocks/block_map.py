@@ -96,7 +96,7 @@ class PathMap:
 
     @property
     def title(self) -> str:
-        """Direction and path."""
+        """Direction and path as text."""
         layout = f", {self.layout}" if self.layout is not PoolLayout.RANDOM else ""
         computing = ", while the GPU computes" if self.while_computing else ""
         return f"{_TITLES.get(self.direction, self.direction)} ({self.path}){layout}{computing}"
@@ -150,7 +150,7 @@ class StorageMap:
     Attributes:
         testcase: Name of the testcase.
         path: Source and destination.
-        title: Title for people.
+        title: Title in reports.
         rates: Block size in bytes and number of calls at a time -> rate, in B/s.
     """
 

@@ -236,6 +236,11 @@ def _of_gpus(*, to: bool, host: bool) -> Paths:
     return paths
 
 
+def with_host(*, to: bool) -> Paths:
+    """The paths between each GPU and the host memory nearest to it."""
+    return _of_gpus(to=to, host=True)
+
+
 def _both_ways(machine: Machine) -> Iterator[BlockPath]:
     """The paths between each GPU and the nearest host memory, with the path back."""
     backs = _of_gpus(to=False, host=True)(machine)

@@ -22,6 +22,7 @@ from ...terminal import colored, columns
 from ...units import GB, KIB, MICRO, format_size, format_time
 from .block_map import BlockMap, PathMap, StorageMap, map_of
 from .block_models import MODEL_ERROR, Model, Point
+from .saturation import saturations
 
 #: Letter and colour of each method: none of the colours means pass or fail.
 MARKS = {
@@ -206,5 +207,8 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                 ],
             }
             for storage in blocks.storage
+        ],
+        "thread_blocks": [
+            vars(curve) | {"saturating": curve.saturating} for curve in saturations(document)
         ],
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Text of ``wirespeed check --from`` with several runs: the worst first, on one screen."""
+"""Text of ``wirespeed check`` with several runs: the worst first, on one screen."""
 
 from __future__ import annotations
 

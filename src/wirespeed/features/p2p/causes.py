@@ -1,6 +1,6 @@
-"""What breaks or slows peer access, the settings with which the machine computes right now, and the repair.
-Attempts say which pairs do not work; facts say what may be the cause. A cause that concerns the broken pairs,
-and no others, comes before one of the whole host.
+"""The causes of broken or slow peer access, with the settings that avoid it now, and the repair. Attempts say
+which pairs do not work; facts say what may be the cause. A cause that concerns the broken pairs, and no
+others, comes before one of the whole host.
 """
 
 from __future__ import annotations
@@ -26,15 +26,7 @@ from ...judging.finding import Finding
 from ...judging.inventory import XID, Missing, missing
 from ...judging.thresholds import GOOD_SHARE, PEER_OF_HOST
 from ...judging.verdict import Verdict
-from ...peer_access import (
-    MOST_PEERS,
-    Attempt,
-    Pair,
-    PeerAccess,
-    PeerMechanism,
-    PeerVerdict,
-    worded,
-)
+from ...peer_access import MOST_PEERS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, worded
 from ...results.inventory import InventoryPart
 from ...units import GB, format_time
 
@@ -205,7 +197,7 @@ class PeerFindings:
 
     @property
     def sentence(self) -> str:
-        """What is the case."""
+        """What the attempts showed, in one sentence: the worst first."""
         gpus = self.access.gpus
         if self.access.unusable:
             return "; ".join(
@@ -246,7 +238,7 @@ def _seen(attempt: Attempt) -> str:
 
 
 def told(attempt: Attempt) -> str:
-    """How an attempt ended: mechanism, stage, wrong words."""
+    """How an attempt ended, in words: mechanism, stage, wrong words."""
     parts = [attempt.mechanism.about]
     if attempt.wrong:
         kind = "never written" if attempt.stale == attempt.wrong else "other data"

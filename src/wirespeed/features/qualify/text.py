@@ -256,13 +256,13 @@ class SizeRow:
 
     @property
     def name(self) -> str:
-        """What was measured, for people."""
+        """What was measured, in words."""
         at_once = ", both at once" if self.both else ""
         return f"{self.memory}, {self.ends[0]} to {self.ends[1]}{at_once}"
 
     @property
     def duration(self) -> str:
-        """How long a message takes, for people."""
+        """How long a message takes, in words."""
         scale, unit = scale_of(max(self.rates.values()))
         startup = f"{format_time(self.startup)} + " if self.startup else ""
         return f"{startup}bytes / {self.rate / scale:.3g} {unit}"
