@@ -452,7 +452,7 @@ def test_comparing(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     wirespeed.run(["38"], machine=machine, output="other.json")
     assert run("compare", "a.json", "same.json", capsys=capsys)[0] == 0
     code, out, _ = run("compare", "a.json", "slow.json", capsys=capsys)
-    assert code == 1 and "2 worse, 2 same" in out and "-10." in out
+    assert code == 1 and "2 worse, 2 same" in out and "−10." in out
     assert run("compare", "slow.json", "a.json", capsys=capsys)[0] == 0
     assert run("compare", "a.json", "slow.json", "--least", "20%", capsys=capsys)[0] == 0
     code, out, _ = run("compare", "a.json", "bad.json", capsys=capsys)
