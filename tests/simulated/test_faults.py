@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.faults import faulty
 from wirespeed.errors import MachineError
+from wirespeed.judging.verdict import Verdict
 
 
 def rates(fault: str, testcase: str = "4") -> list[float]:
@@ -64,3 +67,29 @@ def test_memory_and_a_whole_gpu() -> None:
 def test_faults_that_cannot_be(fault: str, says: str) -> None:
     with pytest.raises(MachineError, match=says):
         parse(f"hgx-h200-2+{fault}")
+
+
+@pytest.mark.parametrize(
+    ("spec", "prefix"),
+    [
+        ("hgx-b200-8+speed@gpu2->nvswitch=0.7", "all_reduce"),
+        ("dgx-a100-8+speed@numa0-numa1=0.5", "numa_to"),
+        ("nvme-2+speed@storage0-storage0=0.8", "storage_read"),
+        ("rtx4090-2+speed@gpu1-gpu1=0.85", "device_str"),
+    ],
+)
+def test_a_slow_part_of_a_simulated_machine_is_no_pass(spec: str, prefix: str) -> None:
+    """Whatever the kind of path: what others of its model reach counts, and the ranges of other links."""
+    healthy = wirespeed.run(prefixes=[prefix], machine=f"simulated:{spec.partition('+')[0]}", tier="quick")
+    assert wirespeed.judge(healthy).verdict is Verdict.PASS
+    slow = wirespeed.run(prefixes=[prefix], machine=f"simulated:{spec}", tier="quick")
+    assert wirespeed.judge(slow).verdict.is_bad
+
+
+@pytest.mark.parametrize("noise", [0.01, 0.03])
+@pytest.mark.parametrize("name", ["rtx3090-4", "dgx-spark", "hgx-h200-2"])
+def test_noise_of_a_healthy_machine_is_no_alarm(name: str, noise: float) -> None:
+    machine = dataclasses.replace(parse(name), noise=noise)
+    for seed in range(3):
+        check = wirespeed.judge(wirespeed.run(machine=machine, tier="quick", seed=seed))
+        assert check.verdict is Verdict.PASS, seed

@@ -31,6 +31,7 @@ class _Range(msgspec.Struct, forbid_unknown_fields=True):
     source: str
     access: Access | None = None
     reverse: float = 0.0
+    reverse_lowest: float | None = None
     caps: tuple[float, float] | None = None
 
 
@@ -78,7 +79,7 @@ def efficiencies() -> tuple[tuple[EngineRate, ...], tuple[EngineRate, ...]]:
                 row.link,
                 row.access,
                 row.typical if typical else row.lowest,
-                row.reverse,
+                row.reverse if typical or row.reverse_lowest is None else row.reverse_lowest,
                 row.caps[typical] if row.caps else None,
                 source=row.source,
             )

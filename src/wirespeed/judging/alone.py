@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from statistics import fmean, median
 
 from ..data import measured_memory
 from ..document import Status, TestcaseResult
@@ -24,6 +26,36 @@ IMPLAUSIBLE = 0.01
 
 #: A value that passes by less than this fraction gets a warning.
 WARN = 0.05
+#: How far the median of a few samples may be from that of many, in standard errors: of a hundred values that
+#: vary by chance, none is outside.
+_ERRORS = 3.5
+#: Standard error of a median over that of a mean, for a normal distribution.
+_OF_MEDIAN = 1.2533
+#: The largest fraction that varying samples excuse: more is not chance, and a defect may be its cause.
+_MOST_EXCUSED = 0.08
+
+
+class Scatter:
+    """How far chance moves the values of a run, from how much the samples of each testcase vary."""
+
+    def __init__(self, cells: Iterable[Placed]) -> None:
+        squares: dict[str, list[float]] = {}
+        for measured in cells:
+            known = measured.cell.statistics
+            if known and known.n > 1:
+                squares.setdefault(measured.key.testcase, []).append(known.cv**2)
+        self._deviations = {name: math.sqrt(fmean(ones)) for name, ones in squares.items()}
+        #: Of testcases whose values have one sample each.
+        self._typical = median(self._deviations.values()) if squares else 0.0
+
+    def of(self, measured: Placed) -> float:
+        """The fraction by which a value may be too high or too low; 0 if it has no samples."""
+        known = measured.cell.statistics
+        if not known or not known.n:
+            return 0.0
+        deviation = self._deviations.get(measured.key.testcase, self._typical)
+        error = deviation / math.sqrt(known.n)
+        return min(_MOST_EXCUSED, _ERRORS * _OF_MEDIAN * error)
 
 
 @dataclass(frozen=True)
@@ -35,12 +67,14 @@ class Alone:
         memories: Index of the link of a memory -> rate that the CPUs reached in it, in B/s.
         usual: What is usual for values that no known link limits.
         tolerance: A value fails if it is below its baseline by more than this fraction.
+        scatter: How far chance moves the values.
     """
 
     machine: Machine
     memories: Mapping[int, float]
     usual: UsualRanges
     tolerance: float
+    scatter: Scatter
 
     def of(self, measured: Placed, entry: BaselineCell | None) -> Judgement:
         """The judgement on a cell, for which a baseline may have an entry."""
@@ -54,14 +88,15 @@ class Alone:
             why = f"fewer than {SCATTER_SAMPLES} samples: a single call may take longer than the others"
             return replace(passed, verdict=Verdict.UNKNOWN, why=why)
         peak = cell.peak or cell.limit
-        if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE):
+        chance = 1 + self.scatter.of(measured)
+        if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE) * chance:
             why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
             least, normal = cell.expected
             return replace(
                 passed, verdict=Verdict.IMPLAUSIBLE, limit=peak, least=least, normal=normal, why=why
             )
         if cell.expected:
-            ranged = self._by_range(passed, value, cell)
+            ranged = self._by_range(passed, value, cell, chance)
         elif known := None if entry and entry.judges else self.usual.of(measured):
             ranged = _by_usual_range(passed, value, known)
         else:
@@ -75,15 +110,15 @@ class Alone:
         only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
         return ranged if only_tightens else compared
 
-    def _by_range(self, passed: Judgement, value: float, cell: Cell) -> Judgement:
+    def _by_range(self, passed: Judgement, value: float, cell: Cell, chance: float) -> Judgement:
         assert cell.expected
         least, normal = cell.expected
-        if value >= least * (1 + WARN):
+        if value * chance >= least * (1 + WARN):
             return replace(passed, least=least, normal=normal)
         if cell.shared:
             return self.by_memories(passed, value, cell)
         low_end = Verdict.WARN, "at the low end of the expected range"
-        verdict, why = low_end if value >= least else (Verdict.FAIL, BELOW_RANGE)
+        verdict, why = low_end if value * chance >= least else (Verdict.FAIL, BELOW_RANGE)
         return replace(passed, verdict=verdict, least=least, normal=normal, why=why)
 
     def by_memories(self, judgement: Judgement, value: float, cell: Cell) -> Judgement:

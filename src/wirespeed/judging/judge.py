@@ -19,7 +19,7 @@ from ..results.overrides import check_links
 from ..statistics import grouped
 from ..tables import BUSBW
 from ..testcases.host import STREAM
-from .alone import IMPLAUSIBLE, Alone, without_value
+from .alone import IMPLAUSIBLE, Alone, Scatter, without_value
 from .assumed_capacities import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
 from .baseline_use import baseline_use
 from .cells_seen import ComparableCells
@@ -149,8 +149,8 @@ def _by_criteria(
 ) -> list[Judgement]:
     """The judgements on cells by limits, ranges, baseline, busy devices and assumed capacities."""
     machine = document.machine
-    published = References(document)
-    alone = Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance)
+    published, scatter = References(document), Scatter(cells)
+    alone = Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance, scatter)
     judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]
     judged = [
         replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
@@ -167,7 +167,7 @@ def _by_criteria(
     for i, measured in enumerate(cells):
         if judged[i].verdict.is_judged and not _is_final(entries.get(measured.key)):
             reference = published.of(measured)
-            judged[i] = tightened(judged[i], reference) if reference else judged[i]
+            judged[i] = tightened(judged[i], reference, scatter.of(measured)) if reference else judged[i]
     for i in far_below(judged, cells) if document.imported else ():
         if (cell := cells[i].cell).shared:
             judged[i] = alone.by_memories(judged[i], cell.value or 0.0, cell)

@@ -17,6 +17,9 @@ from .path_kinds import COLLECTIVES, GPU_GPU, HOST_MEMORY, PathKind, path_kind, 
 from .small_buffers import CACHED
 from .verdict import Judgement, Verdict, share, worst
 
+#: The row of a table of copies within a memory.
+_LOCAL = "local"
+
 
 @dataclass(frozen=True)
 class KeyFigure:
@@ -28,7 +31,8 @@ class KeyFigure:
             values that cannot be judged or measured count only if there are no others.
         typical: The median value, with its limit and expected range; of curves over sizes, that of the
             largest size.
-        slowest: Smallest of the values that ``typical`` is the median of, without those that are accepted.
+        slowest: Of the values that ``typical`` is the median of, without those that are accepted, that with
+            the smallest share of what is expected; without shares, the smallest.
         worst: Of the bad values, that with the smallest share of what is expected; of those above their
             limit, that with the largest share of it.
         bad: Number of values that are below what is expected, or above their limit.
@@ -55,7 +59,10 @@ class KeyFigure:
     @property
     def place(self) -> str:
         """Where the leading value is; empty for a collective, which uses all devices."""
-        return "" if self.kind == COLLECTIVES else f"{self.lead.key.row} → {self.lead.key.column}"
+        key = self.lead.key
+        if self.kind == COLLECTIVES:
+            return ""
+        return key.column if key.row == _LOCAL else f"{key.row} → {key.column}"
 
     @property
     def title(self) -> str:
@@ -142,7 +149,9 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -
     above = [judgement for judgement in led if judgement.is_above]
     extreme = max(above, key=fraction) if above else min(led, key=fraction, default=None)
     names = tuple(sorted({judgement.key.testcase for judgement in chosen}))
-    slowest = next((one for one in chosen if one.verdict is not Verdict.WAIVED), chosen[0])
+    slowest = min(
+        (one for one in chosen if one.verdict is not Verdict.WAIVED), key=fraction, default=chosen[0]
+    )
     return KeyFigure(kind, verdict, typical, slowest, extreme, len(bad), (), names, largest)
 
 

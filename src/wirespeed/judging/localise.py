@@ -25,7 +25,17 @@ from .causes import CAUSES, signs_of
 from .causes.run_facts import facts_of
 from .cells_seen import normal_of, quantile
 from .suspects import Culprit, Suspect, Suspects
-from .thresholds import ACQUITTAL_MARGIN, CARRIED, CLEARLY_MORE, FULL_LINK, LOW_DEVIATIONS, LOW_FRACTION
+from .thresholds import (
+    ACQUITTAL_MARGIN,
+    CARRIED,
+    CLEARLY_MORE,
+    FULL_LINK,
+    LOW_CHANCE,
+    LOW_DEVIATIONS,
+    LOW_FRACTION,
+    MANY_CELLS,
+    NORMAL,
+)  # fmt: skip
 from .verdict import Judgement, Verdict
 
 #: Distance between the quantiles 0.75 and 0.9 of a normal distribution, in standard deviations.
@@ -101,8 +111,9 @@ def _relative(
     Normal is the value that the better quarter of comparable cells reaches; this holds while at most three
     quarters are slow. The deviation is that of the same better quarter, for a normal distribution; the
     median over all groups that use links of the same kinds is taken, because a few cells say little about
-    it. An observation is doubtful if it is not low but nearly so (below its peers by half the margin, or,
-    without enough peers, below typical): it neither accuses nor acquits a link.
+    it; many cells show their own. An observation is doubtful if it is not low but nearly so
+    (below its peers by half the margin, or, without enough peers, below typical): it neither accuses nor
+    acquits a link.
     """
     groups = grouped((observation.group, i) for i, observation in enumerate(observations))
     kinds = {
@@ -111,17 +122,26 @@ def _relative(
     }
     references: dict[Hashable, float] = {}
     deviations: dict[frozenset[LinkKind], list[float]] = {}
+    own: dict[Hashable, float] = {}
     for group, members in groups.items():
         ratios = sorted([observations[i].ratio for i in members])
         if normal := normal_of(ratios):
             references[group] = normal
             high = quantile(ratios, 0.9)
-            deviations.setdefault(kinds[group], []).append((high / normal - 1) / _QUANTILE_DISTANCE)
+            deviation = (high / normal - 1) / _QUANTILE_DISTANCE
+            deviations.setdefault(kinds[group], []).append(deviation)
+            own[group] = deviation if len(members) >= MANY_CELLS else 0.0
     spread = {kind: statistics.median(of_kind) for kind, of_kind in deviations.items()}
     low_ratios, doubtful = {}, set()
+    distribution = statistics.NormalDist()
+    by_chance = distribution.inv_cdf(1 - LOW_CHANCE / max(1, len(observations))) + distribution.inv_cdf(
+        NORMAL
+    )
+    deviations_of_low = max(LOW_DEVIATIONS, by_chance)
     for group, members in groups.items():
         reference = references.get(group, 0.0)
-        margin = max(LOW_FRACTION, LOW_DEVIATIONS * spread.get(kinds[group], 0.0))
+        deviation = max(spread.get(kinds[group], 0.0), own.get(group, 0.0))
+        margin = max(LOW_FRACTION, deviations_of_low * deviation)
         low, near = reference * (1 - margin), reference * (1 - margin / 2)
         few = max(observations[i].ratio for i in members) * (1 - margin)
         for i in members:

@@ -16,6 +16,7 @@ from ..data.norms import OBSERVED, SOURCES, TOLERANCES, Path, PublishedRate
 from ..document import Document, TestcaseResult
 from ..hardware import pcie
 from ..hardware.facts import Facts, Known
+from ..hardware.judged_sizes import JUDGED_BYTES
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Placed
 from ..statistics import grouped
@@ -41,6 +42,8 @@ _FAR = 0.8
 #: Smallest array of a collective that is compared with published rates, in bytes: sources give the largest of
 #: a curve, which rises by 3 to 5 % from 1 to 8 GiB, and by 10 to 15 % from 256 MiB.
 _LARGE = 1 * GIB
+#: Smallest buffer of an own copy that is compared, in bytes.
+_LARGE_COPY = JUDGED_BYTES
 #: Ranks of a collective for which all collectives by rings are alike; two of them are slower.
 _RING_RANKS = 4
 #: Ranks of a host for which NCCL lets the switches reduce, and the oldest GPUs whose switches can.
@@ -80,12 +83,16 @@ def subject_of(testcase: str) -> tuple[Path, str, str, str] | None:
 
 
 class _Like(NamedTuple):
-    """What published rates are compared by: shares of the line rate of one kind of link."""
+    """What published rates are compared by: shares of the line rate of one kind of link.
+
+    Cards of desktop machines have another kind of memory than modules, and reach more of its line rate.
+    """
 
     path: Path
     link: LinkKind
     method: str
     how: str
+    desktop: bool = False
 
 
 @dataclass(frozen=True)
@@ -97,6 +104,7 @@ class Reference:
         far: A value below fails, in B/s; None if only the links say what is too low.
         model: Whether the rates are of this model, not only of such links.
         sources: Number of independent sources.
+        most: The highest usual rate of the model, in B/s; None if only such links are known.
     """
 
     least: float
@@ -104,6 +112,7 @@ class Reference:
     far: float | None
     model: bool
     sources: int
+    most: float | None = None
 
 
 class References:
@@ -112,11 +121,20 @@ class References:
     def __init__(self, document: Document) -> None:
         self._document, self._machine = document, document.machine
         # Simulated machines are as fast as their links typically are: there are no others of their models.
-        gpus = () if document.simulated else document.machine.gpus
+        gpus = document.machine.gpus
         self._sheets = {gpu.name: gpu_sheet(gpu.model) for gpu in gpus}
 
     def of(self, measured: Placed) -> Reference | None:
-        """What published rates say of a value; None if nothing does."""
+        """What published rates say of a value; None if nothing does.
+
+        The typical rate of a simulated machine is that of its links, by which causes are found.
+        """
+        found = self._found(measured)
+        if found and self._document.simulated and measured.cell.expected:
+            return replace(found, typical=measured.cell.expected[1])
+        return found
+
+    def _found(self, measured: Placed) -> Reference | None:
         cell, limit = measured.cell, measured.cell.limit
         if not limit or cell.value is None or not cell.expected or cell.shared:
             return None
@@ -126,6 +144,8 @@ class References:
         like = _LIKE.get(measured.key.testcase)
         if like is None or measured.key.table:
             return None
+        if not self._document.imported and measured.key.bytes < _LARGE_COPY:
+            return None  # the time that a copy takes to start matters, which the range allows for
         sheets = {sheet[0] for end in measured.key[2:4] if (sheet := self._sheets.get(end))}
         link = _kind(self._machine, cell)
         if len(sheets) != 1 or link is None:
@@ -134,7 +154,8 @@ class References:
         name = sheets.pop()
         if link is LinkKind.PCIE and gpu_sheets()[name].pcie < _ALIKE_PCIE:
             return None
-        return _reference(_Like(path, link, method, how), name, limit)
+        desktop = link is LinkKind.MEMORY and gpu_sheets()[name].desktop
+        return _reference(_Like(path, link, method, how, desktop), name, limit)
 
     def _of_collective(self, measured: Placed, limit: float) -> Reference | None:
         run = measured.result.collective
@@ -183,19 +204,26 @@ def _kind(machine: Machine, cell: Cell) -> LinkKind | None:
     return kinds.pop() if len(kinds) == 1 else None
 
 
-def tightened(judgement: Judgement, reference: Reference) -> Judgement:
+def tightened(judgement: Judgement, reference: Reference, chance: float = 0.0) -> Judgement:
     """The judgement on a value by its links, with what published rates say of it.
 
     A value that others of its model reach passes. A lower one is at least a warning, and fails if it is far
     below, or too low for its links.
+
+    Args:
+        judgement: The judgement.
+        reference: What published rates say.
+        chance: Fraction by which few samples may be too low by chance.
     """
-    value = judgement.value or 0.0
+    value = (judgement.value or 0.0) * (1 + chance)
     if value >= reference.least:
-        if not reference.model or judgement.is_above:
+        if judgement.is_above:
             return replace(judgement, reference=_words(reference))
+        if not reference.model:  # its peers that are slow have the same typical value
+            return replace(judgement, normal=reference.typical, reference=_words(reference))
         return replace(
             judgement, verdict=Verdict.PASS, why="", least=reference.least, normal=reference.typical,
-            reference=_words(reference),
+            reference=_words(reference), most=reference.most,
         )  # fmt: skip
     far = reference.far is not None and value < reference.far
     verdict = worst((judgement.verdict, Verdict.FAIL if far else Verdict.WARN))
@@ -203,7 +231,7 @@ def tightened(judgement: Judgement, reference: Reference) -> Judgement:
     why = (
         judgement.why
         if too_low
-        else f"{'far below' if far else 'slower than'} what {_words(reference)} reach"
+        else f"{'far ' if far else ''}slower than usual, compared with {_words(reference)}"
     )
     return replace(
         judgement, verdict=verdict, why=why, reference=_words(reference),
@@ -259,7 +287,10 @@ def _reference(like: _Like, name: str, limit: float) -> Reference | None:
     if len(sources) >= SOURCES:
         typical = median(row.share for row in own)
         least = min(min(row.share for row in own) * (1 - _SAME), typical * (1 - tolerance))
-        return Reference(least * limit, typical * limit, least * _FAR * limit, True, len(sources))
+        most = max(max(row.share for row in own) * (1 + _SAME), typical * (1 + tolerance))
+        return Reference(
+            least * limit, typical * limit, least * _FAR * limit, True, len(sources), most * limit
+        )
     if like.link is LinkKind.C2C:  # what other modules reach says nothing: some share a CPU
         if not own:
             return None
@@ -318,7 +349,7 @@ def _shared(row: PublishedRate) -> Iterable[tuple[_Like, _Share]]:
     if link is not None and lines:
         line = next((line for line in lines if row.rate <= line * 1.02), lines[-1])
         yield (
-            _Like(subject.path, link, subject.method, how),
+            _Like(subject.path, link, subject.method, how, link is LinkKind.MEMORY and known.desktop),
             _Share(row.rate / line, name, row.publisher),
         )
 

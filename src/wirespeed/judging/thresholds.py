@@ -248,6 +248,14 @@ LOW_DEVIATIONS = Threshold(
     5, _VALUES, "A value is low if it is below its peers by this many of their deviations.",
     "Many values are compared, and the deviation is estimated from few.",
 )  # fmt: skip
+MANY_CELLS = Threshold(
+    200, _VALUES, "As many comparable values show how much they vary.",
+    "A tenth of fewer is too few to estimate the deviation from its smallest.",
+)  # fmt: skip
+LOW_CHANCE = Threshold(
+    0.01, _VALUES, "Of many values, it is below by more deviations: by chance, one is in this share of runs.",
+    "Of 80,000 values, five deviations are reached by chance.",
+)  # fmt: skip
 ACQUITTAL_MARGIN = Threshold(
     0.07, _VALUES, "A value without enough peers acquits a link if it is below the typical one by no more.",
     "It is a little more than LOW_FRACTION.",

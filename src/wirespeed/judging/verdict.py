@@ -110,6 +110,7 @@ class Judgement:
             links.
         faster_than: Kind of the links whose assumed capacity the value exceeds; None if it exceeds none.
         reference: Whose published rates it was compared with, in words; empty if with none.
+        most: The highest usual rate of its model; None if it is not known.
     """
 
     key: Key
@@ -124,6 +125,7 @@ class Judgement:
     basis: str = ""
     faster_than: LinkKind | None = None
     reference: str = ""
+    most: float | None = None
 
     def __repr__(self) -> str:
         value = "" if self.value is None else f", {self.value:.4g} {self.unit}"
@@ -139,6 +141,11 @@ class Judgement:
     def is_above(self) -> bool:
         """Whether the value is above what its links allow, known or assumed, so that it is not slow."""
         return self.verdict is Verdict.IMPLAUSIBLE or self.faster_than is not None
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether the value is higher than is usual for its model, which is never slow."""
+        return self.most is not None and (self.value or 0.0) > self.most
 
     @property
     def margin(self) -> float:

@@ -7,6 +7,9 @@ from ..judging.verdict import Judgement, share
 from ..units import fitting, some
 from .values import GLANCE, number, quantity
 
+#: A slowest value that is as usual, and below the typical one by no more than this fraction, is alike.
+_ALIKE = 0.02
+
 
 def rate(judgement: Judgement) -> str:
     """The value with its unit."""
@@ -19,15 +22,19 @@ def leading(figure: KeyFigure) -> str:
 
 
 def extent(figure: KeyFigure) -> str:
-    """The share of the leading value, with its place and the typical value if it is bad."""
+    """The share of the leading value, and of several values its place and the typical one."""
     if figure.failed:
         return f"{lead_share(figure)}; others {share(figure.lead) or 'not judged'}"
-    if figure.worst is None:
-        return lead_share(figure)
+    faster = "; faster than usual" if figure.lead.is_faster else ""
+    if figure.lead is figure.typical:
+        return f"{lead_share(figure)}{faster}"
     scale, _ = fitting(figure.lead.unit, [figure.lead.value or 0.0])
     place = f": {figure.place}" if figure.place else ""
+    alike = (figure.lead.value or 0.0) >= (1 - _ALIKE) * (figure.typical.value or 0.0)
+    if figure.worst is None and alike:
+        return f"{lead_share(figure)}{place}{faster}"
     slow, typical = (number(one.value or 0.0, scale, GLANCE) for one in (figure.lead, figure.typical))
-    return f"{lead_share(figure)}{place}" + (f"; typical {typical}" if typical != slow else "")
+    return f"{lead_share(figure)}{place}" + (f"; typical {typical}" if typical != slow else "") + faster
 
 
 def lead_share(figure: KeyFigure) -> str:

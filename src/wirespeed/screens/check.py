@@ -112,8 +112,10 @@ def figures(summary: Overview, width: int) -> Iterator[RenderableType]:
 
     The place has its own line if there is no room.
     """
-    texts = [(figure.title, leading(figure), lead_share(figure) + ":" * bool(figure.worst or figure.failed))
-             for figure in summary.figures]  # fmt: skip
+    texts = [
+        (one.title, leading(one), f"{lead_share(one)}:" if one.worst or one.failed else extent(one))
+        for one in summary.figures
+    ]
     taken = sum(max(map(cell_len, column)) for column in zip(*texts, strict=True)) + 9  # mark and gaps
     bar = max(_SHORTEST, min(_BAR, width - taken))
     table = Table.grid(padding=(0, 2, 0, 0))

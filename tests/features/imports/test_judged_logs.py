@@ -210,7 +210,7 @@ def test_gpus_whose_links_are_unknown_are_not_judged_by_the_nics() -> None:
     ("name", "verdict", "text"),
     [
         ("slow-h100-30", Verdict.FAIL, "runs at 30% of expected"),
-        ("slow-gb300-50", Verdict.WARN, "GPUs over such links reach"),
+        ("slow-gb300-50", Verdict.WARN, "compared with GPUs over such links"),
         ("slow-v100-25", Verdict.WARN, "assumed: PCIe 3 x16"),
         ("slow-babel-8-one-slow", Verdict.WARN, "run 8 of 8 of BabelStream Copy reaches 30% of the fastest"),
     ],

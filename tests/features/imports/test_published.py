@@ -32,7 +32,7 @@ LOGS = sorted(FOLDER.glob("*.txt"))
 ASKED = {
     "nvbandwidth-a100-issue42": ("", ""),
     "nvbandwidth-a6000-issue50": ("", ""),  # "these look good"
-    "nvbandwidth-h100-issue24": ("host_to_device_memcpy_sm", "slower than what"),
+    "nvbandwidth-h100-issue24": ("host_to_device_memcpy_sm", "slower than usual"),
     "nvbandwidth-h20-3e-issue48": ("", ""),
     "nvbandwidth-rtx4090-issue15": ("", ""),
     "p2p-h100-nccl-issue1264": ("", ""),  # 783 of 900 GB/s is what NVLink 4 reaches

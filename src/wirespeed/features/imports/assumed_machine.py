@@ -351,7 +351,7 @@ def _nvlinks(
     Without a switch, two GPUs have the smallest possible number of links that explains their fastest copy;
     none if PCIe explains it. A pair whose copies no number explains, and no other pair has that number, has
     another path, such as between sockets. Without copies between GPUs, what connects them is unknown, unless
-    collectives of two are faster than PCIe.
+    a collective of two says how many they have at least: a slower one does not mean that there are none.
     """
     if sheet is None or not sheet.links or count < 2:
         return [], set(), ""
@@ -361,28 +361,34 @@ def _nvlinks(
     if sheet.switch and (count > _MOST_WITHOUT_SWITCH or not best):
         return _switched(count, sheet)
     slowest = (pcie.rate(sheet.pcie, sheet.lanes) or (0.0,))[0]
-    if count == 2 and of_two > slowest:
-        best = best or {(0, 1): of_two, (1, 0): of_two}
+    if not best and count == 2 and of_two:
+        numbers = dict.fromkeys(every, _explaining_links(sheet, of_two))
+        return _bridges(sheet, numbers), every, ""
     if not best:
         why = f"unknown: how {sheet.links[-1]} links x {sheet.nvlink:g} GB/s of each GPU connect them"
         links = [Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, None, why) for i, j in sorted(every)]
         return links, every, ""
-    numbers = {
-        pair: next((n for n in sheet.links if value <= sheet.nvlinks(n) * (1 + _CLOCK)), sheet.links[-1])
-        for pair, value in best.items()
-        if value > slowest
-    }
+    numbers = {pair: _explaining_links(sheet, value) for pair, value in best.items() if value > slowest}
     lowest = _lowest(LinkKind.NVLINK)
     good = {n for pair, n in numbers.items() if best[pair] >= sheet.nvlinks(n) * lowest}
     numbers = {pair: n for pair, n in numbers.items() if n in good or n == sheet.links[-1]}
     if sheet.switch and set(numbers) == every and set(numbers.values()) == {sheet.links[-1]}:
         return _nvlinks(count, sheet, {}, 0.0)
-    links = [
+    return _bridges(sheet, numbers), set(numbers), ""
+
+
+def _explaining_links(sheet: GpuSheet, fastest: float) -> int:
+    """The smallest possible number of NVLinks that explains a rate in B/s; the largest if none does."""
+    return next((n for n in sheet.links if fastest <= sheet.nvlinks(n) * (1 + _CLOCK)), sheet.links[-1])
+
+
+def _bridges(sheet: GpuSheet, numbers: Mapping[Pair, int]) -> list[Link]:
+    """As many NVLinks between each two GPUs as the values say."""
+    return [
         Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, sheet.nvlinks(n),
              f"{ASSUMED} from the values: {n} links x {sheet.nvlink:g} GB/s", assumed=True)
         for (i, j), n in sorted(numbers.items())
     ]  # fmt: skip
-    return links, set(numbers), ""
 
 
 def _switched(count: int, sheet: GpuSheet) -> tuple[list[Link], set[Pair], str]:

@@ -148,13 +148,13 @@ def date(started: str) -> str:
 
 def tile(figure: KeyFigure, target: str) -> Tile:
     """A key figure as a tile that leads to the section with this ID."""
-    lead, is_bad = figure.lead, figure.worst is not None
+    lead, of_several = figure.lead, figure.lead is not figure.typical
     scale, unit = fitting(lead.unit, [lead.value or 0.0])
     reached = share(lead)
     lines = [str(reached)] if reached else [] if lead.least else ["no limit known"]
     if figure.failed:
         lines = [some(figure.failed, 1), *(f"others {line}" for line in lines)]
-    elif is_bad:
+    elif of_several:
         lines = [": ".join(filter(None, [*lines, figure.place]))]
     bounds = []
     if lead.least:
@@ -162,7 +162,7 @@ def tile(figure: KeyFigure, target: str) -> Tile:
         bounds = [f"expected {number(lead.least, scale, GLANCE)}{upper}"]
     bounds += [f"limit {number(lead.limit, scale, GLANCE)}"] if lead.limit else []
     lines += [", ".join(bounds)] if bounds else []
-    lines += [f"typical {rate(figure.typical)}"] if is_bad or figure.failed else []
+    lines += [f"typical {rate(figure.typical)}"] if of_several or figure.failed else []
     title = (
         figure.title[0].upper() + figure.title[1:]
         if figure.kind != COLLECTIVES
