@@ -1,4 +1,4 @@
-"""Cause in, cause out: which cause does ``doctor`` name for each simulated one?
+"""Cause in, cause out: which cause does ``check --explain`` name for each simulated one?
 
 For each machine, cause, seed and tier, a place and an amount are drawn, the machine is measured in virtual
 time, judged and diagnosed. Prints which causes were ranked first for which, and how often a wrong cause was
@@ -8,7 +8,7 @@ called likely. Causes that lower no value by 10 % count separately: only their f
     python benchmarks/diagnose.py --spread --seeds 200 --healthy 1000
 
 With ``--spread``, the seeds of a cause are spread over its machines and tiers; else, each has all seeds. The
-tier ``adaptive`` measures what `wirespeed doctor` measures without options. With ``--no-facts``, the runs are
+tier ``adaptive`` measures what `wirespeed check --explain` measures. With ``--no-facts``, the runs are
 diagnosed by their values only.
 """
 
@@ -40,7 +40,7 @@ CHANGED = 0.1
 #: Range of the amounts of causes that may have any.
 AMOUNTS = (0.25, 0.85)
 NONE = "none"
-#: The tier that ``doctor`` chooses.
+#: The tier that ``check --explain`` chooses.
 ADAPTIVE = "adaptive"
 
 

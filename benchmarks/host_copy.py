@@ -1,7 +1,8 @@
-"""Compare the host backend's copy and triad with a C program with non-temporal stores.
+"""Compare the host backend's copy, triad and pointer chase with a C program with non-temporal stores.
 
 Samples of both alternate on the same CPUs, with buffers of the same size and kind (huge pages on the node of
-these CPUs). Prints the median rate of each and the ratio, which should be at least 0.98.
+these CPUs). Prints the median rate of each (of a chase: millions of accesses per second) and the ratio, which
+should be at least 0.98.
 
     python benchmarks/host_copy.py [--size 512MiB] [--rounds 25]
 """
@@ -30,6 +31,8 @@ from wirespeed.units import GB, format_size, parse_size
 
 #: Minimum of the rate over the rate of the C program.
 GOAL = 0.98
+#: Accesses of a chase: one copy of `backends/host/bound_transfer.py` for large buffers.
+ACCESSES, MILLION = 2**15, 1e6
 COMPILE = ["gcc", "-O3", "-march=native", "-pthread"]
 C_PROGRAM = r"""
 #define _GNU_SOURCE
@@ -48,7 +51,7 @@ C_PROGRAM = r"""
 enum { PAGE = 4096, HUGE_PAGE = 2 << 20, MOST = 1024 };
 static double *a, *b, *c;
 static size_t words;
-static int threads, triad;
+static int threads, triad, chase;
 static atomic_int arrived;
 static pthread_barrier_t gate;
 static struct { double start, end; char pad[48]; } times[MOST];
@@ -105,6 +108,24 @@ static void pin(int cpu) {
   if (pthread_setaffinity_np(pthread_self(), sizeof set, &set)) exit(3);
 }
 
+/* Random cycle through the lines of `a` (Sattolo's algorithm), and 2**15 dependent loads that continue. */
+enum { LINE_WORDS = 8, ACCESSES = 1 << 15 };
+static void **at;
+
+static void link_lines(void) {
+  size_t lines = words / LINE_WORDS, *next = malloc(lines * sizeof *next);
+  unsigned long long seed = 88172645463325252ull;
+  for (size_t i = 0; i < lines; i++) next[i] = i;
+  for (size_t i = lines - 1; i > 0; i--) {
+    seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+    size_t j = seed % i, swapped = next[i];
+    next[i] = next[j], next[j] = swapped;
+  }
+  for (size_t i = 0; i < lines; i++) *(void **)(a + i * LINE_WORDS) = a + next[i] * LINE_WORDS;
+  free(next);
+  at = (void **)a;
+}
+
 static void *serve(void *argument) {
   int me = (int)(size_t)argument;
   pin(cpus[me]);
@@ -114,7 +135,10 @@ static void *serve(void *argument) {
       atomic_fetch_add(&arrived, 1);
       while (atomic_load(&arrived) < threads) sched_yield();
       times[me].start = now();
-      work(edge(me, threads), edge(me + 1, threads));
+      if (chase)
+        for (int i = 0; i < ACCESSES; i++) at = (void **)*at;
+      else
+        work(edge(me, threads), edge(me + 1, threads));
       times[me].end = now();
     }
     pthread_barrier_wait(&gate);
@@ -148,6 +172,8 @@ int main(int n, char **arguments) {
   char operation[16];
   while (scanf("%15s %d", operation, &threads) == 2) {
     triad = !strcmp(operation, "triad");
+    chase = !strcmp(operation, "chase");
+    if (chase && !at) link_lines();
     atomic_store(&arrived, 0);
     pthread_barrier_wait(&gate);
     pthread_barrier_wait(&gate);
@@ -156,7 +182,7 @@ int main(int n, char **arguments) {
       if (times[i].start < start) start = times[i].start;
       if (times[i].end > end) end = times[i].end;
     }
-    if (c[words - 1] != (triad ? 7 : 1)) return 6;
+    if (chase ? !at : c[words - 1] != (triad ? 7 : 1)) return 6;
     printf("%.9f\n", end - start);
     fflush(stdout);
   }
@@ -204,14 +230,16 @@ def compare(size: int, rounds: int) -> bool:
     """Print a line per operation and number of threads; return whether all meet the goal."""
     machine = discover(Machine(""))
     node = max(machine.numa, key=lambda n: len(n.cores))
-    print(f"{machine.cpu}, arrays of {format_size(size)}, {rounds} rounds, GB/s by the STREAM count")
+    print(f"{machine.cpu}, arrays of {format_size(size)}, {rounds} rounds")
+    print("copy and triad: GB/s by the STREAM count; chase: millions of accesses per second")
     print(f"{'':8}{'threads':>8}{'C':>10}{'ours':>10}{'ratio':>8}")
     met = True
     backend = HostBackend(machine)
     try:
         with c_program(size, node.cores) as process:
-            for operation in (Operation.COPY, Operation.TRIAD):
-                for threads in sorted({1, len(node.cores)}):
+            for operation in (Operation.COPY, Operation.TRIAD, Operation.CHASE):
+                chase = operation is Operation.CHASE
+                for threads in sorted({1, 1 if chase else len(node.cores)}):
                     measurement = Measurement((transfer(node, operation, size, threads),), ())
                     theirs, ours = [], []
                     with backend.prepare(measurement, RunOptions()) as prepared:
@@ -219,7 +247,7 @@ def compare(size: int, rounds: int) -> bool:
                             theirs.append(seconds_in_c(process, operation, threads))
                             ours.append(prepared.sample(1).seconds[0])
                         prepared.verify()
-                    counted = size * sum(BUFFERS[operation]) / GB
+                    counted = ACCESSES / MILLION if chase else size * sum(BUFFERS[operation]) / GB
                     c, mine = (counted / statistics.median(times[1:]) for times in (theirs, ours))
                     met &= mine / c >= GOAL
                     print(f"{operation:8}{threads:8}{c:10.2f}{mine:10.2f}{mine / c:8.3f}")

@@ -2,6 +2,7 @@
 
     python3 tests/newcomer.py views    # make run, then every format and page of the run that it saved
     python3 tests/newcomer.py mpirun   # the README's mpirun lines; after `make test`, which installs an MPI
+    python3 tests/newcomer.py wheel    # after `make wheel`: installed where there is no compiler
 
 Needs only Python's standard library. Exits with 1 if a command ends with a traceback, an unexpected exit
 code or without output.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
 import re
 import shlex
 import subprocess
@@ -43,6 +45,7 @@ class Newcomer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.path = f"{BIN}:{os.environ['PATH']}"
         self.wrong: list[str] = []
         self.count = 0
         self._counting = threading.Lock()
@@ -50,7 +53,7 @@ class Newcomer:
     def run(self, command: str, codes: tuple[int, ...] = (0,), *, writes: str = "") -> str:
         """Run a command in the folder, which prints something or writes a file; return what it printed."""
         began = time.monotonic()
-        environment = {**os.environ, **OPEN_MPI, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        environment = {**os.environ, **OPEN_MPI, "PATH": self.path}
         environment.pop("PYTHONPATH", None)
         environment["XDG_DATA_HOME"] = str(self.folder)  # the history of runs
         environment |= {"WIRESPEED_TIME_BUDGET": TIME_BUDGET} if "mpirun" in command else {}
@@ -79,7 +82,7 @@ def views(newcomer: Newcomer) -> None:
     """Measure this machine as `make run` does, and look at the run in every way."""
     text = newcomer.run(f"make -C {ROOT} --no-print-directory run")
     saved = re.search(r"^saved to (.+\.json)$", text, re.M)
-    page = re.search(r"^for a page: (.+)$", text, re.M)
+    page = re.search(r"^HTML page: (.+)$", text, re.M)
     if not saved or not page:
         newcomer.wrong.append("make run does not say where it saved the run, or how to make a page of it")
         return
@@ -92,19 +95,17 @@ def views(newcomer: Newcomer) -> None:
         text=True,
     )
     formats, verdicts = (line.split() for line in names.splitlines())
-    command = page[1].replace(".venv/bin/", f"{BIN}/").replace(saved[1], "a.json")
+    command = page[1].replace(".venv/bin/", f"{BIN}/").replace(saved[1].removesuffix(".json"), "a")
     written = {command: "a.html"} | {
         f"wirespeed report {files} -o {output}": output
         for files, output in (("a.json b.json", "c.html"), ("a.json b.json --fleet", "d.html"),
                               *((f"a.json --format {name}", f"as.{name}") for name in formats))
     }  # fmt: skip
-    judged = [
-        f"check {files} --format {name}" for name in verdicts for files in ("--from a.json", "a.json b.json")
-    ]
-    judged += ["check a.json b.json --max-age 1d -v", "doctor a.json", "doctor --no-measure",
+    judged = [f"check {files} --format {name}" for name in verdicts for files in ("a.json", "a.json b.json")]
+    judged += ["check a.json b.json --max-age 1d -v", "check --explain a.json", "check --no-measure",
                "compare a.json b.json", "compare a.json b.json -v"]  # fmt: skip
-    shown = [f"show a.json --format {name}" for name in formats]
-    shown += ["machine", "machine --format json", "list", "config", "man"]
+    shown = [f"report a.json --format {name}" for name in formats]
+    shown += ["machine", "machine --format json", "list", "self config", "self man"]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # nothing here measures
         for one, output in written.items():
             pool.submit(newcomer.run, one, writes=output)
@@ -129,14 +130,28 @@ def mpirun(newcomer: Newcomer) -> None:
         newcomer.run(line.replace(several[0], "-np 2 -N 2") if several else line)
 
 
+def wheel(newcomer: Newcomer) -> None:
+    """Install the wheel of this machine into an empty environment, and measure; no compiler is in PATH."""
+    found = [*ROOT.glob(f"dist/wirespeed-*-py3-none-manylinux_*_{platform.machine()}.whl")]
+    environment = newcomer.folder / "empty"
+    newcomer.path = str(environment / "bin")
+    subprocess.run([sys.executable, "-m", "venv", environment], check=True)
+    pip = "python -m pip install --disable-pip-version-check --no-compile"
+    newcomer.run(f"{pip} -c {ROOT}/constraints.txt {shlex.join(map(str, found)) or 'no-wheel'}")
+    newcomer.run("wirespeed run -t host_stream_copy -t host_stream_triad --time-budget 100ms -o run.json")
+
+
+PARTS = {"views": views, "mpirun": mpirun, "wheel": wheel}
+
+
 def main() -> int:
     """Return 1 if a command did not do what the README says."""
     arguments = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    arguments.add_argument("part", choices=("views", "mpirun"))
+    arguments.add_argument("part", choices=(*PARTS,))
     part = arguments.parse_args().part
     with tempfile.TemporaryDirectory() as folder:
         newcomer = Newcomer(Path(folder))
-        (views if part == "views" else mpirun)(newcomer)
+        PARTS[part](newcomer)
     for problem in newcomer.wrong:
         print(f"\nWRONG {problem}")
     print(f"{newcomer.count} commands of a newcomer, {len(newcomer.wrong)} wrong")

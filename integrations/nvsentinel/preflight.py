@@ -48,7 +48,7 @@ def check(command: Sequence[str], environment: dict[str, str]) -> int:
         done = subprocess.run([*command, "--format", "json"], stdout=subprocess.PIPE, check=False)
         (run,) = json.loads(done.stdout)["runs"]
         line = f"wirespeed {run['verdict']}: {run['sentence']}"
-        line += f"; what to do: {run['remedy']}" if run["remedy"] else ""
+        line += f"; remedy: {run['remedy']}" if run["remedy"] else ""
     except (OSError, ValueError, KeyError) as error:
         print(f"wirespeed gave no verdict: {error}", file=sys.stderr, flush=True)
         return BROKEN

@@ -24,7 +24,7 @@ export PATH
 # The commands and their options, and the maximum time in s: what takes longer is no verdict, and slurmd ends a
 # health check after 60 s.
 prolog="check --within 20s --no-save"
-epilog="doctor --no-measure"
+epilog="check --no-measure"
 health_check="check --within 20s --no-save"
 limit=50
 # shellcheck disable=SC1091

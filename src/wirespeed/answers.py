@@ -69,9 +69,8 @@ def judge(
     """Judge every value of a run, and find what explains low ones.
 
     A rate is compared with the limit of its links, with its expected range and, if given, with its baseline,
-    which can only tighten the range; a latency only with its baseline. What the user expects of a value
-    replaces its expected range. Values that fail because of a setting, another process or the configuration
-    of the host are warnings.
+    which can only tighten the range; a latency only with its baseline. Values that fail because of a setting,
+    another process or the configuration of the host are warnings.
 
     Args:
         run: The run, or its file.
@@ -216,7 +215,7 @@ def doctor(
     expected: str | Inventory | None = None,
     **options: Any,
 ) -> Judged:
-    """Find what may explain slow paths, as ``wirespeed doctor``; ``diagnosis`` of the result has the causes.
+    """Find what may explain slow paths, as ``check --explain``; ``diagnosis`` of the result has the causes.
 
     Args:
         run: A run or its file to examine; None to examine a machine.
@@ -241,7 +240,7 @@ def doctor(
         if options:
             raise UsageError(f"nothing is measured: omit {', '.join(options)}")
         return Judged(described(machine, root=root), Criteria(expected=wanted))
-    adaptive = Adaptive(wanted)
+    adaptive = Adaptive(Criteria(expected=wanted))
     settings: dict[str, Any] = {"tier": "quick"} | options
     document = measured(machine=machine, following=adaptive, try_peers=True, **settings)
     found = adaptive.concluded

@@ -202,7 +202,7 @@ def _of_job(
     options: RunOptions,
     same: dict[str, object],
 ) -> list[Backend]:
-    """The backends of a job, of which the first closes those of this process.
+    """The backends of a job, of which the first closes the backends of this process.
 
     Raises:
         WorldError: If what must be the same in all processes is not.
@@ -322,7 +322,7 @@ def wait_idle(machine: Machine, seconds: float) -> float:
 def choose(
     testcases: Iterable[str | Testcase], prefixes: Iterable[str], options: RunOptions
 ) -> tuple[Testcase, ...]:
-    """The named testcases; without names and prefixes, all of the tier, and those of a named folder."""
+    """The named testcases; without names and prefixes, all of the tier, and of a named folder."""
     wanted, prefixes = _several(testcases), _several(prefixes)
     if not wanted and not prefixes:
         return tuple(
@@ -343,7 +343,7 @@ def _several(items: Iterable[T]) -> tuple[T, ...]:
 
 
 def _facts(whole: Machine, used: Machine) -> tuple[Fact, ...]:
-    """The facts of a machine, without those of GPUs that are left out."""
+    """The facts of a machine, without the GPUs that are left out."""
     left_out = {gpu.name for gpu in whole.gpus} - {gpu.name for gpu in used.gpus}
     return tuple(fact for fact in _backends.facts(whole) if fact.device not in left_out)
 

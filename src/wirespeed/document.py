@@ -46,7 +46,7 @@ class Status(StrEnum):
 
     @property
     def word(self) -> str:
-        """What people read: a value that was measured has passed no judgement."""
+        """Its word in texts: a value that was measured has passed no judgement."""
         return "measured" if self is Status.PASSED else self.value
 
     @property
@@ -174,7 +174,7 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
 def courses(
     results: Iterable[TestcaseResult], names: Container[str] | None = None
 ) -> Iterable[list[Quantity]]:
-    """The values of each quantity during some testcases, in order of time; None for those of all names."""
+    """The values of each quantity during some testcases, in order of time; None for all names."""
     by_key: dict[tuple[str, str, str], list[Quantity]] = {}
     for result in results:  # `history` and `key` written out: large runs have millions of quantities
         readings = [reading.state for reading in result.readings]
@@ -306,7 +306,7 @@ class Document(Tabular, msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def origin(self) -> str:
-        """The tools that the values were imported from, for people; empty if wirespeed measured them."""
+        """The tools that the values were imported from, in words; empty if wirespeed measured them."""
         tools = dict.fromkeys(" ".join(filter(None, (log.tool, log.version))) for log in self.imported)
         return f"imported from {', '.join(tools)}" if tools else ""
 

@@ -167,7 +167,7 @@ def untrusted_link(path: Path) -> tuple[Path, str] | None:
 
 @cache
 def _is_private(group: int) -> bool:
-    """Whether a group is that of the effective user, with the same name and nobody else in it."""
+    """Whether a group is the effective user's own, with the same name and nobody else in it."""
     import grp
     import pwd
 
@@ -208,7 +208,7 @@ def new_file(
         raise
 
 
-#: Age from which a new file without a lock is that of a killed process: a living one locks it at once, in s.
+#: Age in s from which a new file without a lock is that of a killed process: living ones lock it immediately.
 _LEFT_S = 5.0
 
 
@@ -326,7 +326,7 @@ def refusal() -> str:
     """Why compiled code is not kept although there is a folder for it; empty if it is."""
     try:
         cache_folder()
-    except OSError as error:  # of those of the system: such as a home that does not exist
+    except OSError as error:  # an error of the system: such as a home that does not exist
         is_refused = error.errno == errno.EPERM
         return f"compiled code is not kept in {error.filename}: {error.strerror}" if is_refused else ""
     return ""

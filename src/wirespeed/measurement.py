@@ -62,23 +62,6 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
-    """What the user expects of a value; None where nothing is expected.
-
-    Attributes:
-        of_limit: Lowest fraction of the limit of the links.
-        least: Lowest value that passes, in base units.
-        most: Highest value that passes, in base units.
-        origin: Where ``least`` or ``most`` comes from, such as the name of a file; empty if it was given.
-    """
-
-    of_limit: float | None = None
-    least: float | None = None
-    most: float | None = None
-    origin: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Place:
     """A cell that a Measurement fills, and how its value follows from the times of a Sample.
 
@@ -89,7 +72,6 @@ class Place:
         transfers: Indices into the times of a Sample: works of the Measurement, or their phases. For
             ``LATENESS``: a process.
         factor: Multiplier of the value: the bus factor of a collective, 0.5 for half the round-trip time.
-        expect: What the user expects of the value.
     """
 
     table: str
@@ -98,7 +80,6 @@ class Place:
     reduce: Reduce = Reduce.FIRST
     transfers: tuple[int, ...] = (0,)
     factor: float = 1.0
-    expect: Expectation | None = None
 
 
 @dataclass(frozen=True)
@@ -143,12 +124,6 @@ class Measurement:
     def is_mixed(self) -> bool:
         """Whether it runs a collective next to transfers; all works of one kind are load."""
         return len({type(work) for work in self.works}) > 1
-
-    @cached_property
-    def is_staggered(self) -> bool:
-        """Whether its transfers begin at different times; a load that begins earlier counts as together."""
-        starts = {t.start for t in self.transfers if t.role is Role.MEASURED}
-        return len(starts) > 1 or any(t.start > min(starts, default=0.0) for t in self.transfers)
 
     @property
     def uses_new_buffers(self) -> bool:

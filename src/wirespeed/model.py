@@ -4,7 +4,6 @@ data in base units (bytes, seconds). This module imports no other module of the 
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -78,8 +77,6 @@ BUFFERS: dict[Operation, tuple[int, int]] = {
     Operation.CHASE: (1, 0),
     Operation.SIGNAL: (1, 1),
 }
-
-
 #: Largest number of memories to which one transfer writes.
 MOST_DESTINATIONS = 8
 
@@ -150,7 +147,7 @@ class PoolLayout(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BlockList:
-    """Scattered blocks that move together, such as those of a KV cache.
+    """Scattered blocks that move together, such as the pages of a KV cache.
 
     Source and destination are pools of these blocks.
 
@@ -205,8 +202,6 @@ class Transfer:
         counted: How often each byte of the buffer counts in the rate: 1 for a copy between memories, the
             number of arrays for the STREAM operations.
         pace: Fraction of its full speed at which a load by CPUs runs.
-        rate: Rate that it does not exceed, in B/s as ``counted``; infinite if it is not held to one.
-        start: Time from the common release until it begins, in s. It is not part of its own time.
         also: More destinations: a kernel reads once and writes to all. Its rate counts each byte that is
             read.
         scattered: The blocks that it moves; ``bytes`` is the size of all. None for one contiguous buffer.
@@ -222,8 +217,6 @@ class Transfer:
     operation: Operation = Operation.COPY
     counted: int = 1
     pace: float = 1.0
-    rate: float = math.inf
-    start: float = 0.0
     also: tuple[Memory, ...] = ()
     scattered: BlockList | None = None
     calls: FileCalls | None = None
@@ -232,11 +225,6 @@ class Transfer:
     def ends(self) -> tuple[Memory, ...]:
         """Its source and its destinations."""
         return self.source, self.destination, *self.also
-
-    @property
-    def is_paced(self) -> bool:
-        """Whether it is held to a rate in B/s."""
-        return self.rate < math.inf
 
     @property
     def access(self) -> Access:
@@ -367,7 +355,7 @@ class Sharing:
 
     Attributes:
         memory, user: Memory of the owner, and of the rank that copies or receives.
-        mechanism: Transport, one of those that ``--share`` accepts: ``ipc``, ``vmm-fd``, ``shm``, ``mpi``,
+        mechanism: Transport, as ``--transport``: ``ipc``, ``vmm-fd``, ``shm``, ``mpi``,
             ...
         bytes, over: Size of the buffer, and bytes allocated in addition.
         copied: Size of the copied part, in bytes.

@@ -33,8 +33,6 @@ LEAST_WITHOUT_UNIT = 4096
 #: One GPU or a range of them, and the maximum number of GPUs in a range.
 _GPUS = re.compile(r"(?:gpu)?([0-9]{1,6})(?:-(?:gpu)?([0-9]{1,6}))?", re.ASCII | re.IGNORECASE)
 _MOST_GPUS = 4096
-
-
 #: How thorough a run is. Each tier contains the one before it.
 Tier = Literal["quick", "standard", "full"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
@@ -100,6 +98,8 @@ class Option:
         agreed: Whether all ranks must have the same value.
         choices: The possible values; empty for any that ``parse`` accepts.
         by_project: Whether the file of a project may set it: it changes neither devices, files nor checks.
+        flag: Its name on the command line, without dashes; empty for that of the field.
+        former: Former names there, which work and are not shown.
     """
 
     help: str
@@ -111,6 +111,8 @@ class Option:
     agreed: bool = True
     choices: tuple[Any, ...] = ()
     by_project: bool = False
+    flag: str = ""
+    former: tuple[str, ...] = ()
 
 
 def option(value: object, *about: Any, **more: Any) -> Any:
@@ -250,10 +252,10 @@ class PlanOptions:
     size: Text[int | None] = option(None, "buffer size, such as 512MiB", WHAT, as_size, "SIZE",
         "depends on the testcase", by_project=True)
     blocks: int = option(0, "blocks of a copy kernel", GPU, _whole(0, wrong=_SHAPE), "N", "automatic",
-        by_project=True)
+        by_project=True, flag="kernel-blocks")
     block_counts: Texts[tuple[int, ...] | None] = option(None,
         "numbers of blocks of the testcases blocks_*, such as 16:65536:x4 or 64,1000", WHAT, as_counts,
-        "COUNTS", "16:65536:x4", documented=False, by_project=True)
+        "COUNTS", "16:65536:x4", documented=False, by_project=True, flag="blocks", former=("block-counts",))
     block_layout: PoolLayout = option(PoolLayout.RANDOM,
         "which block goes where in the testcases blocks_*: random, or strided as the layers of a KV cache",
         WHAT, _layout, "LAYOUT", documented=False, choices=tuple(PoolLayout), by_project=True)
@@ -261,7 +263,7 @@ class PlanOptions:
         False, "measure the testcases blocks_* also while the GPU computes", WHAT, documented=False,
         by_project=True)
     threads: int = option(0, "threads per block of a copy kernel", GPU, _whole(0, 1024, _SHAPE), "N",
-        "automatic", by_project=True)
+        "automatic", by_project=True, flag="kernel-threads", former=("threads",))
     local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT,
         by_project=True)
     pageable: bool = option(
@@ -273,7 +275,7 @@ class PlanOptions:
         0, "measure only K columns of each row in tables of pairs", JOB, _whole(0, wrong=_PEERS), "K",
         "all", by_project=True)
     within: Text[float | None] = option(
-        None, "maximum time of the whole run, from start to exit; what finds most is measured first", STOP,
+        None, "maximum time of the run, from start to exit; what finds most is measured first", STOP,
         _limit, "TIME", "unlimited", by_project=True)
     # fmt: on
 
@@ -356,7 +358,8 @@ class RunOptions(PlanOptions):
     share: Share | None = option(
         None, f"use only this transport between processes: {', '.join(SHARES)}", JOB,
         _one_of(SHARES, "transport"), "TRANSPORT", "the best that works for each pair", documented=False,
-        choices=SHARES, by_project=True)
+        choices=SHARES, by_project=True, flag="transport",
+        former=("share",))
     # fmt: on
 
     def __post_init__(self) -> None:

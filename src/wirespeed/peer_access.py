@@ -15,7 +15,7 @@ from .tables import Amount, Whole
 from .terminal import brief
 from .units import many
 
-#: The testcase whose values are those of attempts.
+#: The testcase whose values attempts give.
 PEER_ACCESS = "peer_access"
 #: Time after which a kernel that waits for a flag gives up, in s.
 FLAG_S = 0.35
@@ -42,17 +42,18 @@ class PeerMechanism(StrEnum):
 
     @property
     def about(self) -> str:
-        """What people read."""
+        """Its name in texts."""
         return _ABOUT[self]
 
 
-#: What people read, in the order of the mechanisms.
-_WORDS = (
-    "copy engine", "kernel stores", "kernel loads", "both directions at once", "flag and answer",
-    "data before its flag", "atomics", "between processes (CUDA IPC)", "between processes (descriptor)",
-    "NCCL",
-)  # fmt: skip
-_ABOUT = dict(zip(PeerMechanism, _WORDS, strict=True))
+#: Mechanism -> its name in texts.
+_ABOUT = {
+    PeerMechanism.COPY: "copy engine", PeerMechanism.STORE: "kernel stores",
+    PeerMechanism.LOAD: "kernel loads", PeerMechanism.BOTH: "both directions at once",
+    PeerMechanism.FLAG: "flag and answer", PeerMechanism.ORDER: "data before its flag",
+    PeerMechanism.ATOMICS: "atomics", PeerMechanism.IPC: "between processes (CUDA IPC)",
+    PeerMechanism.DESCRIPTOR: "between processes (descriptor)", PeerMechanism.NCCL: "NCCL",
+}  # fmt: skip
 #: Maximum number of GPUs among which the largest group that works is searched.
 _MOST_SEARCHED = 24
 #: The mechanisms of a complete attempt, in order; NCCL is tried on request. And those of the short form: all
@@ -231,7 +232,7 @@ class PeerAccess(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def worded(pairs: Collection[Pair], gpus: Sequence[str]) -> str:
-    """Pairs for people: ``all pairs``, ``gpu0 -> gpu1``, ``gpu0 <-> gpu1``, ``gpu0 with all others``."""
+    """Pairs as text: ``all pairs``, ``gpu0 -> gpu1``, ``gpu0 <-> gpu1``, ``gpu0 with all others``."""
     left = set(pairs)
     every = {(a, b) for a in gpus for b in gpus if a != b}
     if left >= every and len(gpus) > 2:

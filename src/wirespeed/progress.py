@@ -1,8 +1,9 @@
-"""Progress on standard error, if it is a terminal."""
+"""Progress on standard error, if it is a terminal, and how long a long run takes before it begins."""
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Sequence
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from .document import Document, Status, TestcaseResult
 from .driver.listener import Listener
+from .driver.run_plan import run_plan
 from .errors import WirespeedError
-from .options import PlanOptions, declared
+from .options import PlanOptions, RunOptions, declared
 from .terminal import one_line
 from .testcases.table import Testcase
 from .units import many
@@ -23,13 +25,39 @@ if TYPE_CHECKING:
 _WIDTH = 24
 #: Typical time of preparing and verifying a measurement, in s; its share in a testcase's time.
 _PREPARING_S = 0.2
+#: Runs that are expected to take longer say so before they begin, in s.
+LONG_S = 120.0
 #: Minimum time of measuring from which the remaining time is estimated, in s.
 _LEAST_S = 1.0
 
 
 def listener() -> list[Listener]:
-    """Listeners that show progress; empty if standard error is not a terminal."""
-    return [Bars()] if sys.stderr.isatty() else []
+    """Listeners that show progress; empty if standard error is no terminal, or one that moves no cursor."""
+    return [Bars()] if sys.stderr.isatty() and os.environ.get("TERM") != "dumb" else []
+
+
+class Announcement(Listener):
+    """Says, before a long run begins, how long it takes and how to shorten it; not in virtual time.
+
+    Attributes:
+        options: The options of the run.
+    """
+
+    def __init__(self, options: RunOptions) -> None:
+        self.options = options
+
+    def run_started(self, document: Document, testcases: Sequence[Testcase]) -> None:
+        """Print one line on standard error if the run is long."""
+        if document.simulated or self.options.within is not None:
+            return
+        planned = [entry for entry in run_plan(testcases, document.machine, self.options) if not entry.reason]
+        seconds = math.fsum(entry.seconds for entry in planned)
+        if seconds > LONG_S:
+            values = many(sum(entry.values for entry in planned), "value")
+            quick = "" if self.options.tier == "quick" else ", or --tier quick"
+            print(
+                f"{values} take about {seconds / 60:.0f} min; for less: --within 2min{quick}", file=sys.stderr
+            )
 
 
 class Bars(Listener):
@@ -72,7 +100,7 @@ class Bars(Listener):
 
     @property
     def work(self) -> tuple[float, float]:
-        """What is done, and all that is to be done."""
+        """The work that is done, and all of it."""
         weights = dict(self._weights)  # another thread renders
         done = sum(weights[name] for name in tuple(self._ended))
         parts = ((name, min(1.0, part / total)) for name, (total, part) in tuple(self._begun.items()))

@@ -23,7 +23,7 @@ TCP = "TCP"
 
 
 class Stage(StrEnum):
-    """What a round measures."""
+    """The kinds of rounds, by what they measure."""
 
     OWN = "own node"  #: each node by itself, all at once
     LATENCY = "latency"  #: each node with one other, which shows who shares a switch
@@ -386,7 +386,7 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
 
     @property
     def usable(self) -> str:
-        """How many of the nodes can be used, for people."""
+        """How many of the nodes can be used, in words."""
         every = many(len(self.nodes), "node")
         if not self.compared and not self.culprits:
             return f"none of {every} judged"

@@ -50,8 +50,6 @@ class RunInterrupted(KeyboardInterrupt):
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Time after a signal in which further signals are ignored, in s: launchers send several.
 GRACE_S = 2.0
-
-
 #: Longest time between two looks of a wait in the main thread, and the time after a signal from which its
 #: exception counts as lost if nothing caught it, in s.
 LOOK_S, _LOST_S = 0.5, 0.2

@@ -386,7 +386,7 @@ def _quantile(n: int) -> float:
 
 
 def _error(n: int) -> float:
-    """The standard error of the median of n rounds and of the run, over that of one round."""
+    """The standard error of the median of n rounds and of the run, over the standard error of one round."""
     return math.sqrt(math.pi / 2 / n + RUN_SHARE**2)
 
 

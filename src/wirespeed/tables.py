@@ -8,7 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from .measurement import Axis, Expectation, Unit
+from .measurement import Axis, Unit
 from .terminal import brief
 from .units import many
 
@@ -57,22 +57,22 @@ class Quantity(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What identifies the quantity at all times."""
+        """Host, device and name, which identify the quantity at all times."""
         return self.host, self.device, self.name
 
     @property
     def where(self) -> str:
-        """Host and device, for people."""
+        """Host and device as text."""
         return ": ".join(filter(None, (self.host, self.device)))
 
     @property
     def label(self) -> str:
-        """Host, device and name, for people: ``gpu0 throttle reasons``."""
+        """Host, device and name as text: ``gpu0 throttle reasons``."""
         return f"{self.where}{' ' if self.device else ': ' if self.host else ''}{self.name}"
 
     @property
     def shown(self) -> str:
-        """The value, for people, without its unit."""
+        """The value as text, without its unit."""
         if isinstance(self.value, tuple):
             return ", ".join(self.value) or "none"
         return self.value if isinstance(self.value, str) else f"{self.value:g}"
@@ -157,7 +157,6 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
         rounds: The median of each round, in order, in the unit of the value; empty if there was one round.
         interval: 95% confidence interval of the value, which holds for the next run too: from its rounds.
             None with fewer than three.
-        expect: What the user expected of the value, by which ``check`` judges it.
         calls: The times of single calls with a block list.
     """
 
@@ -179,11 +178,10 @@ class Cell(msgspec.Struct, frozen=True, omit_defaults=True):
     samples: tuple[Amount, ...] = ()
     rounds: tuple[Amount, ...] = ()
     interval: tuple[Amount, Amount] | None = None
-    expect: Expectation | None = None
     calls: Calls | None = None
 
     def __repr__(self) -> str:
-        """One line; the unit of the value is that of the table."""
+        """One line; the table has the unit of the value."""
         value = "no value" if self.value is None else f"{self.value:.4g}"
         share = f", {self.value / self.limit:.0%} of the limit" if self.value and self.limit else ""
         why = f", {self.reason}" if self.reason else ""
@@ -205,7 +203,7 @@ class Table(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         key: Name of the table within its testcase; empty if it is the only one.
-        title: Title for people.
+        title: Title in reports.
         unit: Unit of all values.
         rows, columns: Names and labels of the rows and columns.
         cells: The cells, in any order.

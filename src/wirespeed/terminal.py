@@ -67,11 +67,13 @@ codecs.register_error(PLAIN, _plain)
 
 
 def colored() -> bool:
-    """Whether standard output is a terminal that supports colour, and colour is not disabled.
+    """Whether standard output is a terminal that supports colour (not ``dumb``), and it is not disabled.
 
     Open MPI's mpirun gives each rank its own terminal and forwards its output, possibly to a file.
     """
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and "OMPI_COMM_WORLD_RANK" not in os.environ
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return sys.stdout.isatty() and "OMPI_COMM_WORLD_RANK" not in os.environ
 
 
 def columns() -> int:
@@ -93,7 +95,7 @@ def escaped(json: str) -> str:
 
 
 def brief(text: str) -> str:
-    """The ``repr`` of an object for people: one line in angle brackets of at most 100 characters."""
+    """The ``repr`` of an object: one line in angle brackets of at most 100 characters."""
     line = one_line(text)
     return f"<{line}>" if len(line) <= _BRIEF - 2 else f"<{line[: _BRIEF - 3]}…>"
 
@@ -129,7 +131,7 @@ def _neutral_json(found: re.Match[bytes]) -> bytes:
 
 
 def neutral(value: Any, but: str = "") -> Any:
-    """Neutralise control characters in the texts of plain data, such as that of TOML; not below one name."""
+    """Neutralise control characters in the texts of plain data, such as TOML's; not below one name."""
     if isinstance(value, str):
         return flat(value)
     if isinstance(value, dict):

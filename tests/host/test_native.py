@@ -143,7 +143,7 @@ def test_other_wrong_arguments_are_refused() -> None:
         lambda: kernels.count_wrong(4, 0, 1, 0, 0, 0, 0, 0, 0),
         lambda: kernels.shuffled(4, 4, 0),
         lambda: kernels.cycle(0, 4, 0, 5, 0, True),
-        lambda: kernels.work(0, 0, kernels.COPY, 0, 0, 0, 0, 0, 64, 0, 1, 0, 0.0, 1.0, 0.0),
+        lambda: kernels.work(0, 0, kernels.COPY, 0, 0, 0, 0, 0, 64, 0, 1, 0, 1.0),
     ):
         with pytest.raises(ValueError, match=r"."):
             call()

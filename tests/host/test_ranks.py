@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import pytest
 
 import wirespeed
-from tests.paced import paced
 from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
 from wirespeed.backends.base import Backend
@@ -35,6 +34,7 @@ from wirespeed.errors import (
     UsageError,
     WirespeedError,
 )
+from wirespeed.features.transfers.program import of_line
 from wirespeed.measurement import Sample
 from wirespeed.options import RunOptions
 from wirespeed.tables import SKEW
@@ -399,7 +399,7 @@ class NoMemory(Backend):
 
 
 def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
-    case = paced("rank0 -> rank1 1MiB rate=1GB/s; load rank1 -> rank0 64KiB")
+    case = of_line("rank0 -> rank1 1MiB; load rank1 -> rank0 64KiB").testcase
     seen: list[tuple[Sample, dict[int, int]]] = []
 
     class Noted(DistributedPrepared):
@@ -418,20 +418,13 @@ def test_a_load_between_ranks_lasts_as_long_as_what_is_measured() -> None:
     sample, loads = seen[-1]
     assert loads.keys() == {1} and loads[1] > 1
     assert sample.amounts == (4 * 2**20, 4 * 2**16 * loads[1])
-    assert sample.amounts[0] / sample.seconds[0] <= 1.0001e9
     assert sample.wall == sample.seconds[0]
 
 
-def test_messages_have_no_rate_and_no_start(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_messages_are_no_load(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         "wirespeed.backends.distributed.transport_selection.TransportSelector.of", lambda *_: "mpi"
     )
-    for line in (
-        "rank0 -> rank1 rate=1GB/s",
-        "rank0 -> rank1 start=1ms",
-        "rank0 -> rank1; load rank1 -> rank0",
-    ):
-        documents = run(worlds(2), [paced(line)])
-        for document in documents:
-            assert document.testcases[0].status is Status.WAIVED
-            assert "messages by mpi have no rate" in document.testcases[0].reason
+    for document in run(worlds(2), [of_line("rank0 -> rank1; load rank1 -> rank0").testcase]):
+        assert document.testcases[0].status is Status.WAIVED
+        assert "messages by mpi are no load" in document.testcases[0].reason

@@ -276,43 +276,6 @@ def test_only_a_real_machine_with_nodes_is_connected(machine):
     assert connect(replace(machine, simulated=True)) is None
 
 
-def test_a_rate_is_held_and_not_exceeded(backend, transfer, node):
-    for cpus, counted in ((node.cpus[:1], 1), (node.cpus[:2], 2)):
-        rate = 2e8  # far below what is possible, so that a busy machine holds it, too
-        one = replace(transfer(Operation.COPY, 2**20, cpus), rate=rate, counted=counted)
-        with backend.prepare(Measurement((one,), ()), RunOptions()) as prepared:
-            samples = [prepared.sample(4) for _ in range(5)]
-            prepared.verify()
-        rates = [s.amounts[0] * counted / s.seconds[0] for s in samples]
-        assert 0.5 * rate < max(rates) <= rate * 1.0001
-
-
-@needs_two_cpus
-def test_a_load_is_held_to_a_rate(backend, transfer, node):
-    probe = transfer(Operation.CHASE, 2**14, node.cpus[:1])
-    load = replace(transfer(Operation.READ, 2**20, node.cpus[1:2], Role.LOAD), rate=2e8)
-    with backend.prepare(Measurement((probe, load), ()), RunOptions()) as prepared:
-        samples = [prepared.sample(20) for _ in range(3)]
-        prepared.verify()
-    # It ends in the middle of a wait, before the chunk that it has moved is due.
-    assert all(s.amounts[1] < 2e8 * s.seconds[1] + kernels.CHUNK_BYTES for s in samples)
-    assert max(s.amounts[1] / s.seconds[1] for s in samples) > 5e7
-
-
-@needs_two_cpus
-def test_a_start_offset_is_no_part_of_a_transfers_time(backend, transfer, node):
-    early = transfer(Operation.READ, 2**16, node.cpus[:1])
-    late = replace(transfer(Operation.READ, 2**16, node.cpus[1:2]), start=0.02)
-    with backend.prepare(Measurement((early, late), ()), RunOptions()) as prepared:
-        samples = [prepared.sample(1) for _ in range(10)]
-        prepared.verify()
-    assert all(s.wall >= 0.02 for s in samples)
-    assert min(max(s.seconds) for s in samples) < 0.01  # the quickest: a busy machine delays others
-    alone = Measurement((replace(late, executor=early.executor),), ())
-    with backend.prepare(alone, RunOptions()) as prepared:
-        assert min(prepared.sample(1).wall for _ in range(10)) < 0.01  # from the first start
-
-
 def test_a_load_that_is_the_measured_part_of_another_backend_keeps_its_pace(backend, transfer):
     times = []
     for pace in (1.0, 0.1):

@@ -16,7 +16,7 @@ from wirespeed.document import Document
 from wirespeed.judging import judge as judging
 from wirespeed.reports import formats
 from wirespeed.reports.comparisons import FORMATS
-from wirespeed.results.store import decode, encode
+from wirespeed.results.store import encode
 from wirespeed.terminal import neutral_json
 
 RECORDED = Path(__file__).parents[1] / "recorded"
@@ -25,7 +25,7 @@ MACHINE = "simulated:hgx-h200-2"
 #: Formats for programs and pages: a line may have several texts.
 _DATA = {
     "json", "blocks-json", "csv", "html", "junit", "nvbandwidth-json", "nccl-tests-json", "markdown",
-    "prometheus",
+    "prometheus", "github",
 }  # fmt: skip
 
 
@@ -136,16 +136,6 @@ def test_texts_are_neutralised_before_they_are_decoded() -> None:
     }  # fmt: skip
     data = ("{" + ",".join(f'"{i}":\n"{text}"' for i, text in enumerate(texts)) + "}").encode()
     assert list(msgspec.json.decode(neutral_json(data)).values()) == list(texts.values())
-
-
-def test_programs_of_transfers_keep_their_lines(tmp_path: Path) -> None:
-    saved = tmp_path / "run.json"
-    line = "gpu0 -> gpu1\ngpu1 -> gpu0"
-    run = ["transfer", line, "--machine", MACHINE, "--samples", "1"]
-    assert main([*run, "-o", str(saved)]) == 0
-    document = decode(saved.read_bytes().replace(b'"host": "', b'"host": "a\\nb'), "run")
-    assert document.options["transfers"] == [line] and document.machine.host.startswith("a b")
-    assert decode(encode(document), "run") == document
 
 
 def broken(folder: Path, changes: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.unit.test_qualify_job import Worlds, impatient, in_threads, quick, worlds  # noqa: F401
+from tests.features.qualify.test_qualify_job import Worlds, impatient, in_threads, quick, worlds  # noqa: F401
 from wirespeed.errors import WirespeedError
 from wirespeed.features.qualify import job, job_nodes, process_cluster, tcp_probe
 from wirespeed.features.qualify.procedure import Procedure

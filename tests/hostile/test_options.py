@@ -39,13 +39,14 @@ def failed(arguments: list[str], capsys: Any) -> tuple[int, str]:
 
 _OPTIONS = """
 run --samples, run --copies, run --precision, run --time-budget, run --timeout, run --seed, run --blocks,
-run --threads, run --size, run --sizes, run --tier, run --devices, run --share, run --sample-peers,
+run --kernel-blocks, run --kernel-threads, run --size, run --sizes, run --tier, run --devices,
+run --transport, run --sample-peers,
 run --processes, run --machine, run --format, run --testcase, run --prefix, run --output, run -o, run -t,
 run -p, check --overrides, check --gates, check --baseline, check --from, check --tolerance,
 check --wait-idle,
 show d.json --format, show d.json --baseline, compare a.json b.json --least, report d.json -o,
-report d.json -o x --format, list --tier, baseline make d.json -o, pt2pt --over, pt2pt --sizes,
-overalloc --means, overalloc --repeats, all_reduce_perf --minbytes, all_reduce_perf -b,
+report d.json -o x --format, list --tier, baseline d.json -o, pt2pt --over, pt2pt --sizes,
+overalloc --means, overalloc --rounds, all_reduce_perf --minbytes, all_reduce_perf -b,
 all_reduce_perf --datatype
 """
 
@@ -68,7 +69,7 @@ def test_nvbandwidth_prints_its_usage_too(capsys: Any) -> None:
     assert caught.value.code == 1 and "expected a value, not --" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("option", ["--copies", "--samples", "--seed", "--blocks"])
+@pytest.mark.parametrize("option", ["--copies", "--samples", "--seed", "--kernel-blocks"])
 @pytest.mark.parametrize("value", [2**63, 10**30])
 def test_numbers_that_no_document_can_contain(option: str, value: int, capsys: Any) -> None:
     code, text = failed(["run", "-t", "0", "--machine", _MACHINE, option, str(value)], capsys)

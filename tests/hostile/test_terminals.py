@@ -140,7 +140,7 @@ def test_our_links_are_links_and_not_cleaned(command: str, show: Show) -> None:
     assert code == 1 and "\u241b" not in text and "\x1b[" in text
     links = re.findall(r"\x1b\]8;id=\d+;(file://[^\x1b]+)\x1b\\([^\x1b]+)\x1b\]8;;\x1b\\", text)
     assert [(link.rpartition("/")[2], shown) for link, shown in links] == [
-        ("doctor.md#nvlinks", "wirespeed help nvlinks")
+        ("causes.md#nvlinks", "wirespeed help nvlinks")
     ]
 
 

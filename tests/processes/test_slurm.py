@@ -18,7 +18,7 @@ from tests.warm import Host
 
 SCRIPT = Path(__file__).parents[2] / "integrations" / "slurm" / "wirespeed.sh"
 CHECK = "check --no-save --allow-simulated --machine simulated:hgx-h200-2"
-DOCTOR = "doctor --no-measure --machine simulated:hgx-h200-2"
+DOCTOR = "check --no-measure --machine simulated:hgx-h200-2"
 UNUSABLE = "check --no-such-option"
 REASON = "WIRESPEED FAIL: hgx-h200-2: NVLinks are down (gpu0)"
 #: Maximum time of everything that Slurm does, in s; it takes a few.
@@ -159,7 +159,7 @@ def test_only_failures_of_the_hardware_drain_a_node(cluster: Cluster, tmp_path: 
     for settings in (
         {},
         {"prolog": warning, "epilog": warning, "health": warning},
-        {"prolog": f"{CHECK}+busy@gpu1 -t 0", "epilog": "doctor --no-such-option", "health": UNUSABLE},
+        {"prolog": f"{CHECK}+busy@gpu1 -t 0", "epilog": "check --no-such-option", "health": UNUSABLE},
         {"path": broken(tmp_path / "broken")},
         {"path": "/usr/sbin:/usr/bin:/sbin:/bin"},  # not installed
     ):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from PIL import Image
@@ -29,12 +30,17 @@ PARTS = {"gates": "#gates-0"}
 DARK = ("warn", "collectives", "seven-runs")
 
 
-def take(browser: Browser, state: str, folder: Path) -> None:
+#: States that the documentation shows, on a desktop.
+SHOWN = ("fail", "twelve-nodes")
+
+
+def take(browser: Browser, state: str, folder: Path, views: Iterable[str]) -> None:
     """Write the images of a state."""
     file = folder / "page.html"
     file.write_text(STATES[state](), encoding="utf-8")
     scheme = "dark" if state in DARK else "light"
-    for view, (width, height, scale) in VIEWS.items():
+    for view in views:
+        width, height, scale = VIEWS[view]
         page = browser.new_page(
             viewport={"width": width, "height": height},
             device_scale_factor=scale,
@@ -49,12 +55,12 @@ def take(browser: Browser, state: str, folder: Path) -> None:
 
 
 def main(states: list[str]) -> None:
-    """Take the images of some states, or of all."""
+    """Take the images of some states, on a desktop and on a phone, or those of the documentation."""
     IMAGES.mkdir(exist_ok=True)
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         browser = playwright.chromium.launch(executable_path=chromium(), args=list(CHROMIUM_FLAGS))
-        for state in states or STATES:
-            take(browser, state, Path(folder))
+        for state in states or SHOWN:
+            take(browser, state, Path(folder), VIEWS if states else ["desktop"])
         browser.close()
 
 

@@ -17,9 +17,8 @@ from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.run_summary import run_summary
-from wirespeed.reports.html.comparison import sides_page
 from wirespeed.reports.html.notebook import notebook_html
-from wirespeed.reports.html.page import page
+from wirespeed.reports.html.page import page, page_of_sides
 from wirespeed.results.read_many import Unreadable
 
 from .states import command, run
@@ -56,7 +55,7 @@ def sides() -> str:
     """A comparison of several runs before and after, of nodes of which one has no run after."""
     before = [run(TWO, *CASES, host=f"node{i}", seed=i) for i in range(3)]
     after = [run(f"{TWO}+nvlinks=9@gpu1", *CASES, host=f"node{i}", seed=5 + i) for i in range(2)]
-    return sides_page(wirespeed.compare(before, after), [Unreadable("node2.json", "it is empty")])
+    return page_of_sides(wirespeed.compare(before, after), [Unreadable("node2.json", "it is empty")])
 
 
 def qualification() -> str:

@@ -80,7 +80,7 @@ def test_more_than_ten_runs_make_a_page_of_nodes(files, tmp_path, capsys) -> Non
     assert "GPU ↔ GPU: two groups" in text and "SIMULATED" in text
     first = text[text.index("<header") : text.index("</header>")]
     assert "<title>FAIL (simulated) · 15 nodes · " in text and "4 of 15 nodes fail; 11 pass" in first
-    assert "What to do:</strong> Reset the GPU; if it stays slow, reseat the bridge" in first
+    assert "Remedy:</strong> Reset the GPU; if it stays slow, reseat the bridge" in first
     assert "With NVIDIA driver 575.9, " in first and first.count('<a href="#node-') == 4
     assert "document-0" not in text and output.stat().st_size < 100_000
     assert text.count("<figcaption>") == 2 and text.count("<svg") == 2
@@ -148,10 +148,10 @@ def test_copies_of_a_run_have_one_finding_and_one_remedy_in_every_view(fault, tm
     assert capital(sentence) in text and capital(step) in text
     assert main(["check", "--from", *files[:2], "--allow-simulated"]) == 1
     several = " ".join(capsys.readouterr().out.split())
-    assert several.count(sentence) == several.count(f"what to do: {step}") == 1
+    assert several.count(sentence) == several.count(f"remedy: {step}") == 1
     assert main(["check", "--from", files[0], "--allow-simulated"]) == 1
     one = " ".join(capsys.readouterr().out.split())
-    assert f"FAIL {sentence}" in one and re.search(f"(remedy|what to do) {re.escape(step)}", one)
+    assert f"FAIL {sentence}" in one and re.search(f"remedy {re.escape(step)}", one)
 
 
 @pytest.mark.parametrize("kind", STRINGS)

@@ -170,10 +170,9 @@ def test_a_run_is_written_next_to_it_and_opened(tmp_path, capsys, monkeypatch):
     runs = [str(tmp_path / "before.json"), str(tmp_path / "after.json")]
     assert main(["report", runs[0], "--open"]) == 0
     assert seen == [(tmp_path / "before.html").as_uri()] and "before.html" in capsys.readouterr().err
-    assert main(["report", *runs]) == 0
+    assert main(["report", *runs, "--open"]) == 0
     compared = (tmp_path / "before-compared.html").read_text()
     assert ">before.json</a>" in compared and ">after.json</a>" in compared
-    assert main(["report", runs[0], "--format", "markdown"]) == 0 and (tmp_path / "before.md").exists()
     monkeypatch.setattr("webbrowser.open", lambda _: False)
     assert main(["report", runs[0], "--open"]) == 5
     assert (
@@ -267,7 +266,8 @@ def test_the_command_writes_by_the_name_of_the_file(suffix, tmp_path, capsys):
         ([str(RECORDED), str(RECORDED), "-o", "x.md"], "only HTML reports can contain several runs"),
         ([str(RECORDED), "-o", "/nowhere/x.html"], "the folder does not exist"),
         ([str(RECORDED), "-o", "x.md", "--open"], "--open shows HTML, not markdown"),
-        ([str(RECORDED), "--format", "plot"], "pass -o FILE"),
+        ([str(RECORDED), "--format", "plot", "--open"], "--open shows HTML, not plot"),
+        ([], "a file is required"),
     ],
 )
 def test_wrong_use_is_one_line(arguments, message, capsys):

@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.cli.common import code_of, measured_code
+from wirespeed.cli.leading import code_of, measured_code
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode

@@ -70,8 +70,11 @@ def test_json_has_the_documented_fields(path: str, capsys: pytest.CaptureFixture
     assert cause["evidence"] and cause["remedy"] and cause["confirm"] and cause["cells"] == 2
     (gate,) = (one for one in first["gates"] if one["verdict"] == "fail")
     assert gate["measures"] == GATE and gate["lowest"]["column"] == "gpu1" and gate["source"]
-    text = (Path(__file__).parents[2] / "docs" / "reports.md").read_text()
-    for record in (found, first, cause, gate, first["values"][0], first["places"][0]):
+    (host,) = (one for one in first["paths"] if one["path"] == "host_gpu")
+    assert host["verdict"] == "fail" and "gpu1" in host["where"]
+    assert host["value"] < host["least"] < host["normal"] < host["limit"]
+    text = (Path(__file__).parents[2] / "docs" / "reference" / "keys.md").read_text()
+    for record in (found, first, cause, gate, host, first["values"][0], first["places"][0]):
         assert [name for name in record if f"`{name}`" not in text] == []
 
 

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 import wirespeed
-from wirespeed.cli.check import worst
+from wirespeed.cli.check_files import worst
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode, UsageError
@@ -249,7 +249,7 @@ def test_seeds_of_one_fault_are_one_group(tmp_path: Path, capsys: pytest.Capture
         files.append(str(tmp_path / f"{seed}.json"))
         save(named(measured("+speed@gpu0-gpu1=0.705", seed), f"node{seed}"), files[-1])
     code, out, _ = run(capsys, *files)
-    assert code == ExitCode.FAIL and out.count("what to do") == 1
+    assert code == ExitCode.FAIL and out.count("remedy: ") == 1
     assert "\nnode0, node1, node2, node3, node4, node5:\n  NVLink gpu0-gpu1" in out
 
 
@@ -301,7 +301,7 @@ def test_max_age_on_the_command_line(folder: Path, bad: Document, capsys: pytest
         code in (ExitCode.WARN, ExitCode.NOT_JUDGED)
         and "node8, node9:\n  the run is older than allowed" in out
     )
-    assert "3 runs: 2 NOT JUDGED, 1 PASS" in out and out.count("what to do: measure again") == 1
+    assert "3 runs: 2 NOT JUDGED, 1 PASS" in out and out.count("remedy: measure again") == 1
     assert run(capsys, "old.json", "older.json")[0] == ExitCode.FAIL
     new = ["--machine", "simulated:hgx-h200-2", "-t", "0", "--no-save", "--max-age", "1s"]
     assert run(capsys, *new)[0] == ExitCode.PASS  # however long it takes

@@ -21,7 +21,7 @@ from wirespeed.backends import collective_backend, describe
 from wirespeed.backends.provider import Elapsed
 from wirespeed.backends.simulated import collectives
 from wirespeed.backends.simulated.collectives import SimulatedProvider
-from wirespeed.cli.common import speak_for_leader
+from wirespeed.cli.leading import speak_for_leader
 from wirespeed.cli.main import main
 from wirespeed.document import UNFINISHED
 from wirespeed.driver import session, worker
@@ -239,7 +239,7 @@ def test_a_process_in_place_of_a_gpu_takes_the_next_one(
     ranks = options.threads * options.gpus
     per_process = ranks if "here" in given else 1
     operation = nccl_tests_options.chosen(options)
-    wanted = not_possible.Asked(options, operation, "nccl", per_process, (8,), None)
+    wanted = not_possible.Request(options, operation, "nccl", per_process, (8,), None)
     world: Any = SimpleNamespace(local_rank=local)
     nccl_tests._maker(wanted, None)(world, world)
     assert made == [expected]

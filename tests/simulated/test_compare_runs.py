@@ -137,7 +137,8 @@ def test_one_slow_host_among_many_is_found(plain: Document) -> None:
     assert change.outcome is Outcome.WORSE and abs(change.change) < 0.02
     for format in FORMATS:
         assert "node00" in FORMATS[format](comparison, Style(width=400)), format
-    assert "; only on node00 -1" in FORMATS["text"](comparison, Style(width=400))
+    assert "; only on node00 -1" in FORMATS["text"](comparison, Style(width=400, verbose=True))
+    assert " on node00  " in FORMATS["text"](comparison, Style(width=400))
 
 
 def test_a_host_on_one_side_only_is_named(plain: Document) -> None:
@@ -189,7 +190,7 @@ def test_noise_cannot_be_told_in_all_formats(
         code, text, _ = shown(capsys, *files, "--format", format, "-v")
         assert code == 3 and "cannot tell" in text.lower(), format
         assert "too noisy to rule out a 5% change" in text, format
-    assert "CANNOT TELL" in text and 'class="hero unknown"' in text  # the page
+    assert "Cannot tell whether " in text and 'class="hero warn"' in text  # the page
     code, text, _ = shown(capsys, *files, "--least", "50%")
     assert code == 0 and "cannot tell" not in text
     (tmp_path / "broken.json").write_text("{")
@@ -253,7 +254,8 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str
 
 def test_files_and_folders_are_sides(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, text, _ = shown(capsys, "before", "after")
-    assert code == 1 and "1 worse" in text and "A: 3 runs of hgx-h200-2" in text and "3 → 3 runs" in text
+    assert code == 1 and "1 worse" in text and "A: 3 runs of hgx-h200-2" in text
+    assert "3 → 3 runs" in shown(capsys, "before", "after", "-v")[1]
     files = [[f"{side}/{i}.json" for i in range(3)] for side in ("before", "after")]
     assert shown(capsys, *files[0], "--to", *files[1]) == (1, text, "")
     assert shown(capsys, *files[0], files[0][0], "--to", "after")[1] == text  # a file counts once
@@ -290,7 +292,7 @@ def test_formats_show_runs_medians_and_intervals(folder: Path, capsys: pytest.Ca
     markdown, page = (shown(capsys, "before", "after", "--format", name)[1] for name in ("markdown", "html"))
     for text in (markdown, page):
         assert "3 → 3 runs" in text and "% (" in text and "3 runs of hgx-h200-2" in text
-    assert "<script" not in page and "http-equiv" in page
+    assert "http-equiv" in page
 
 
 def test_a_change_of_a_time_has_its_own_direction() -> None:

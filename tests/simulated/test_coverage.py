@@ -52,7 +52,7 @@ def test_buffers_of_64_mib_are_judged(capsys: pytest.CaptureFixture[str]) -> Non
     assert code == 0 and "PASS everything judged is as fast as expected" in out
     code, out = run(*CHECK, f"{H200}+speed@gpu0-gpu0=0.5", "--size", "16MiB", capsys=capsys)
     assert code == 4 and "no value of GPU memory, collectives was judged: buffers too small: a cache" in out
-    assert "what to do measure with larger buffers" in out
+    assert "remedy measure with larger buffers" in out
 
 
 def test_settings_that_change_what_is_judged_are_named(

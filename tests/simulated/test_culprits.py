@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.cli.main import main
 from wirespeed.data import efficiencies
 from wirespeed.document import Document
 from wirespeed.hardware.effects import scaled
@@ -24,7 +21,6 @@ from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
 from wirespeed.judging.predictions import Hypothesis
 from wirespeed.judging.suspects import Culprit, Suspect, SuspectKind
-from wirespeed.measurement import Expectation
 from wirespeed.testcases.table import find
 
 READ = "device_to_device_memcpy_read_ce"
@@ -87,27 +83,6 @@ def test_less_payload_does_not_acquit_a_link(fault: str) -> None:
     document = measured(f"ppu-8+speed@{fault}=0.8", *cases)
     names = [set(map(str, culprit.suspects)) for culprit in judge(document).culprits]
     assert len(names) == 1 and f"PCIe link {fault}" in names[0]
-
-
-@pytest.mark.parametrize(
-    ("machine", "link", "percent"),
-    [("dgx-a100-8", "pcie0->gpu0", 87), ("l40s-8", "numa0->gpu0", 88), ("gh200-1", "numa0->gpu0", 88)],
-)
-def test_an_expectation_names_the_direction_and_the_share_of_what_was_expected(
-    machine: str, link: str, percent: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    """The link from the GPU to the host carries only requests. Older versions saved what a user expected."""
-    document = wirespeed.transfer("numa0 to gpu0", machine=f"simulated:{machine}").document
-    (result,) = document.testcases
-    (table,) = result.tables
-    expected = Expectation(of_limit=0.95)
-    cells = tuple(replace(cell, expect=expected) for cell in table.cells)
-    saved = replace(document, testcases=(replace(result, tables=(replace(table, cells=cells),)),))
-    wirespeed.save(saved, tmp_path / "up.json")
-    assert main(["check", "--allow-simulated", "--from", str(tmp_path / "up.json"), "-v"]) == 1
-    out = " ".join(capsys.readouterr().out.split())
-    assert f" link {link} " in out and f"runs at {percent}% of expected" in out
-    assert "gpu0->numa0" not in out and "gpu0->pcie0" not in out
 
 
 @pytest.mark.parametrize(

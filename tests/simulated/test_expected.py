@@ -68,7 +68,7 @@ def test_each_part_can_be_missing(
     capsys: pytest.CaptureFixture[str], runs: dict[str, str], expected: str, says: str
 ) -> None:
     code, text = checked(capsys, runs[A100], "--allow-simulated", "--expect", expected)
-    assert code == 1 and "FAIL" in text and says in text and "what to do" in text
+    assert code == 1 and "FAIL" in text and says in text and "remedy" in text
 
 
 @pytest.mark.parametrize(

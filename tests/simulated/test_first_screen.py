@@ -82,7 +82,7 @@ def test_the_plain_command_ends_with_where_it_was_saved(
     code, out, err = out_of(capsys, *plain)
     assert code == 0 and out.count("PASS") == 1 and "device_stream_triad" in out
     assert "\nlocal " not in out and re.search(r"\d+ values OK, \d+ not judged; \d+ testcases · data", out)
-    assert err.splitlines()[0] == "saved to a.json" and "every table: wirespeed show a.json" in err
+    assert err.splitlines()[0] == "saved to a.json" and "every table: wirespeed report a.json" in err
     _, verbose, err = out_of(capsys, *plain, "-v")
     assert "device_stream_write" in verbose and "values OK" in verbose and "every table" not in err
     _, chosen, _ = out_of(capsys, *plain, "-t", "device_stream_triad")
@@ -101,7 +101,7 @@ def test_two_causes_are_answered(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert code == 1 and "generation than the GPU (gpu3); the GPU is throttled (gpu5)" in text
     assert "2 causes explain" in text and text.count("likely cause: ") == 2
     assert text.count("remedy") == 2 and "check cooling" in text and "reseat the card" in text
-    assert f"wirespeed doctor '{file}'" in text.replace("' ", "'")
+    assert f"wirespeed check --explain '{file}'" in text.replace("' ", "'")
     document = wirespeed.load(file)
     advice = overview(document, judge(document)).advice.do
     assert re.match(r"gpu3: .*; gpu5: check cooling", advice)

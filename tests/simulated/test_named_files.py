@@ -123,7 +123,7 @@ def test_a_broken_run_is_not_taken_for_a_log() -> None:
         ("check run.json --tolerance 2%", "--tolerance has no effect without --baseline"),
         ("check run.json --all-cells", "--all-cells has no effect without --format prometheus"),
         ("doctor run.json --tier full", "--tier has no effect on saved runs"),
-        ("doctor run.json -o x.json", "-o/--output has no effect on saved runs"),
+        ("doctor run.json -o x.json", "-o saves a new measurement"),
         ("doctor --no-measure -t 0", "-t/--testcase has no effect because --no-measure"),
         ("run --dry-run -t 0 -o x.json", "-o/--output has no effect with --dry-run"),
         ("run --json-lines --format csv -t 0", "--format has no effect with --json-lines"),

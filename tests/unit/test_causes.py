@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from collections.abc import Callable
 from dataclasses import replace as changed
 from pathlib import Path
 
@@ -13,14 +15,14 @@ import wirespeed
 from tests.conftest import still
 from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
-from wirespeed.data.causes import Weight, causes
+from wirespeed.data.causes import Cause, Weight, causes
 from wirespeed.data.causes import parse as parse_causes
 from wirespeed.document import Document
 from wirespeed.errors import UsageError
 from wirespeed.features.p2p.causes import PEER_CAUSES
 from wirespeed.hardware.devices import Gpu
 from wirespeed.hardware.facts import OFF, ON, Fact, Facts, Known
-from wirespeed.hardware.topology import Machine, Rank
+from wirespeed.hardware.topology import LinkKind, Machine, Rank
 from wirespeed.judging.advice import at_device
 from wirespeed.judging.causes import CAUSES, evidence_of, signs_of
 from wirespeed.judging.criteria import Criteria
@@ -288,39 +290,74 @@ def test_every_cause_is_tested() -> None:
 
 
 ROOT = Path(__file__).parents[2]
-PAGE, DATA = ROOT / "docs/doctor.md", ROOT / "src/wirespeed/data/causes.toml"
+DATA = ROOT / "src/wirespeed/data/causes.toml"
+INDEX, PAGE = ROOT / "docs/doctor.md", ROOT / "docs/reference/causes.md"
+#: What is slow -> whether a cause is of it, by the links that it slows down; the first that fits.
+SYMPTOMS = {
+    "only collectives": lambda cause: cause.collectives,
+    "only what goes between hosts": lambda cause: cause.slows == {LinkKind.NETWORK},
+    "any path": lambda cause: len(cause.slows) == len(LinkKind),
+    "host memory, and copies with it": lambda cause: {LinkKind.MEMORY, LinkKind.SOCKET} <= cause.slows,
+    "a GPU: its memory, kernels and links": lambda cause: cause.slows >= {LinkKind.MEMORY, LinkKind.NVLINK},
+    "only memory, of a GPU or of the host": lambda cause: cause.slows == {LinkKind.MEMORY},
+    "only copies over NVLink": lambda cause: cause.slows == {LinkKind.NVLINK},
+    "copies over PCIe: host and GPU, or GPU and GPU": lambda cause: LinkKind.PCIE in cause.slows,
+    "nothing that this run measured": lambda cause: not cause.slows,
+}
 
 
-def sections(*weights: Weight) -> str:
-    """The sections of the causes of some weights, as the documentation has them."""
-    made = []
+def by_symptom() -> dict[str, list[Cause]]:
+    """The causes that have a section, by what is slow if they are there."""
+    made: dict[str, list[Cause]] = {symptom: [] for symptom in SYMPTOMS}
     for cause in CAUSES:
-        if cause.weight not in weights:
-            continue
-        commands = ", ".join(f"`{one}`" for one in at_device(cause.confirm, Machine("")).split("; "))
-        shown = f" ({cause.shows})" if cause.shows else ""
-        todo = f"Confirm: {commands}{shown}. Remedy: {cause.marked_remedy}."
-        todo += f" Source: {'; '.join(cause.sources)}." if cause.sources else ""
-        lines = textwrap.wrap(todo, 126, break_on_hyphens=False, break_long_words=False)
-        made.append("\n".join([f"### {cause.name}", cause.text.strip(), *lines]) + "\n")
+        made[next(symptom for symptom, fits in SYMPTOMS.items() if fits(cause))].append(cause)
+    return made
+
+
+def sections() -> str:
+    """The sections of the causes, by symptom, as the documentation has them."""
+    made = []
+    for symptom, ones in by_symptom().items():
+        made.append(f"## Slow: {symptom}\n")
+        for cause in ones:
+            commands = ", ".join(f"`{one}`" for one in at_device(cause.confirm, Machine("")).split("; "))
+            shown = f" ({cause.shows})" if cause.shows else ""
+            todo = f"Confirm: {commands}{shown}. Remedy: {cause.marked_remedy}."
+            todo += f" Source: {'; '.join(cause.sources)}." if cause.sources else ""
+            lines = textwrap.wrap(todo, 126, break_on_hyphens=False, break_long_words=False)
+            made.append("\n".join([f"### {cause.name}", cause.text.strip(), *lines]) + "\n")
     return "\n".join(made)
 
 
+def index() -> str:
+    """The table of causes by symptom: those that are wrong on any machine, and all others."""
+    rows = []
+    for symptom, ones in by_symptom().items():
+        faults = [cause.name for cause in ones if cause.weight in (Weight.DEFECT, Weight.BUSY)]
+        others = [cause.name for cause in ones if cause.name not in faults]
+        anchor = re.sub(r"[^\w -]", "", f"slow {symptom}".lower()).replace(" ", "-")
+        row = f"[{symptom}](reference/causes.md#{anchor}) | {', '.join(faults)} | {', '.join(others)}"
+        rows.append(f"| {row} |\n")
+    return "".join(rows)
+
+
 @pytest.mark.parametrize(
-    ("start", "end", "weights"),
+    ("page", "start", "end", "made"),
     [
-        ("## Defects\n\n", "\n## Conditions and notes\n", (Weight.DEFECT, Weight.BUSY)),
-        ("at 0.4 to 0.7 of the rate through their memory.\n\n", "", (Weight.CONDITION, Weight.NOTE)),
+        (INDEX, "conditions, settings and notes |\n|---|---|---|\n", "\n`wirespeed help NAME`", index),
+        (PAGE, "", "", sections),
     ],
-)
-def test_the_page_has_the_causes_of_the_data(
-    start: str, end: str, weights: tuple[Weight, ...], request: pytest.FixtureRequest
+    ids=["index", "sections"],
+)  # fmt: skip
+def test_the_pages_have_the_causes_of_the_data(
+    page: Path, start: str, end: str, made: Callable[[], str], request: pytest.FixtureRequest
 ) -> None:
-    before, _, rest = PAGE.read_text().partition(start)
+    start = start or page.read_text().partition("\n## ")[0] + "\n"
+    before, _, rest = page.read_text().partition(start)
     after = rest[rest.index(end) :] if end else ""
     if request.config.getoption("--update-golden"):
-        PAGE.write_text(before + start + sections(*weights) + after)
-    assert before + start + sections(*weights) + after == PAGE.read_text(), "run `pytest --update-golden`"
+        page.write_text(before + start + made() + after)
+    assert before + start + made() + after == page.read_text(), "run `pytest --update-golden`"
 
 
 @pytest.mark.parametrize(
@@ -448,7 +485,7 @@ def test_without_measuring(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "why"),
     [
         (["d.json", "-t", "0"], "has no effect on saved runs"),
-        (["d.json", "--no-measure"], "--no-measure is about this machine"),
+        (["d.json", "--no-measure"], "--no-measure is about a machine, not about a saved run"),
         (["--no-measure", "-o", "d.json"], "--no-measure measures nothing"),
         (["nowhere.json"], "nowhere.json"),
     ],

@@ -463,10 +463,16 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 @pytest.mark.parametrize(
     ("command", "without"),
     [
-        (["list"], ("importers", "judging", "reports", "results", "qualify")),
-        (["show", "RUN", "--format", "csv"], ("importers", "backends", "language", "screens")),
-        (["show", "RUN", "--format", "nvbandwidth"], ("importers", "judging.judge", "screens")),
-        (["check", "RUN", "--allow-simulated"], ("importers", "language", "qualify")),
+        (["list"], ("features.imports", "judging", "reports", "results", "features.qualify")),
+        (
+            ["show", "RUN", "--format", "csv"],
+            ("features.imports", "backends", "features.transfers", "screens"),
+        ),
+        (["show", "RUN", "--format", "nvbandwidth"], ("features.imports", "judging.judge", "screens")),
+        (
+            ["check", "RUN", "--allow-simulated"],
+            ("features.imports", "features.transfers", "features.qualify.command"),
+        ),
     ],
     ids=" ".join,
 )

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import wirespeed
-from tests.paced import paced
 from wirespeed.backends import describe
 from wirespeed.backends.base import Backend, Prepared
 from wirespeed.backends.mixed import MixedBackend, assigned
@@ -29,7 +28,7 @@ NETWORK = Network(TWO)
 
 
 def measurement(line: str) -> Measurement:
-    (found,) = paced(line).plan(TWO).measurements
+    (found,) = of_line(line).testcase.plan(TWO).measurements
     return found
 
 
@@ -39,9 +38,7 @@ def sample(one: Measurement, *factors: float) -> Sample:
     assert alone.expected
     time = one.transfers[0].bytes / alone.expected[1]
     seconds = tuple(factor * time for factor in factors)
-    begin = min(t.start for t in one.transfers)
-    wall = max(t.start + own for t, own in zip(one.transfers, seconds, strict=True)) - begin
-    return Sample(seconds, tuple(float(t.bytes) for t in one.transfers), wall)
+    return Sample(seconds, tuple(float(t.bytes) for t in one.transfers), max(seconds))
 
 
 @pytest.mark.parametrize(
@@ -58,13 +55,6 @@ def sample(one: Measurement, *factors: float) -> Sample:
         ("gpu0 -> gpu1; load gpu0 -> gpu1", (1, 2), False),
         ("gpu0 -> gpu1; latency gpu0 <- gpu1", (1, 2), False),
         ("near(gpu0) -> gpu0; near(gpu1) -> gpu1", (1, 2), False),  # no queue in common: a slow link
-        (
-            "gpu0 -> gpu1; gpu0 -> gpu1 start=100us",
-            (1, 1.92),
-            True,
-        ),  # the end a whole duration after the first
-        ("gpu0 -> gpu1; gpu0 -> gpu1 start=100us", (1.8, 1.8), False),
-        ("gpu0 -> gpu1; gpu0 -> gpu1 start=2ms", (1, 1), False),  # it was to begin after the first had ended
     ],
 )
 def test_transfers_that_end_one_duration_apart_were_serialised(
@@ -189,14 +179,6 @@ def test_cpus_run_as_load_next_to_gpus() -> None:
         assert prepared.sample(2).amounts == (0.0, 2.0)
     both, why = assigned([host, cuda], measurement("numa0 -> void; near(gpu0) -> gpu0"))
     assert both is None and why == "no such engine; no such engine"
-
-
-def test_a_load_of_another_backend_runs_all_the_time() -> None:
-    cuda, host = Part("cuda", False, {Engine.CE}), Part("host", False, {Engine.CPU})
-    backend, why = assigned([host, cuda], measurement("load numa0 -> void start=1ms; near(gpu0) -> gpu0"))
-    assert backend is None and "has no start offset" in why
-    backend, _ = assigned([host, cuda], measurement("load numa0 -> void; near(gpu0) -> gpu0 start=1ms"))
-    assert backend is not None
 
 
 def test_between_processes_there_is_no_load_of_another_backend() -> None:

@@ -49,7 +49,7 @@ def test_the_only_line_on_standard_output_is_the_reason(
     word = "CRITICAL" if name == "nagios" else "FAIL"
     begin = "WIRESPEED FAIL: dgx-a100-8: " if CONSUMERS[name].mark else f"dgx-a100-8 {word}: "
     assert re.fullmatch(rf"{begin}.*gpu3.*\n", out)
-    assert ("; what to do: reset the GPU" in out) == (CONSUMERS[name].most_bytes == 4096)
+    assert ("; remedy: reset the GPU" in out) == (CONSUMERS[name].most_bytes == 4096)
     assert (" | " in out) == (name == "nagios")
     assert "GPU memory" in err or "GPU" in err  # the report
     assert "only a failure of the hardware" not in err  # which this is
@@ -177,14 +177,14 @@ def test_the_line_names_every_run_that_fails_by_cause(
     assert main([*command, "nagios"]) == 2
     out = capsys.readouterr().out
     assert out.startswith("3 of 12 runs CRITICAL: node03, node07, node11: ") and "gpu1" in out
-    assert "; what to do: " in out and " fail=3;;;0 " in out and out.count("node") == 3
+    assert "; remedy: " in out and " fail=3;;;0 " in out and out.count("node") == 3
     assert main([*command, "slurm"]) == 1
     assert capsys.readouterr().out.startswith("WIRESPEED FAIL: 3 of 12 runs: node03, node07, node11: ")
 
 
 def test_doctor_answers_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "--no-measure", "--machine", BAD[1], "--for", "nagios"]) != 0
-    assert re.fullmatch(r"dgx-a100-8 \w+: .*gpu3.*; what to do: .*\n", capsys.readouterr().out)
+    assert re.fullmatch(r"dgx-a100-8 \w+: .*gpu3.*; remedy: .*\n", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize(

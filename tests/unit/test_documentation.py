@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from wirespeed.cli.commands import ABOUT, functions
+from wirespeed.cli.commands import ABOUT, COMMANDS, FIRST, functions
 from wirespeed.cli.main import main
 from wirespeed.judging.causes import CAUSES
 from wirespeed.reports import Style
@@ -23,11 +23,12 @@ from wirespeed.reports.topics import causes, markup, search, topic, topics
 from wirespeed.screens.documentation import linked, render_topic
 
 ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/reference/*.md")]
 MENTION = re.compile(r"wirespeed help ([a-z0-9#-]+)")
 
 
 def test_every_page_and_every_cause_is_a_topic() -> None:
-    assert topics() == sorted(path.stem for path in (ROOT / "docs").glob("*.md"))
+    assert topics() == sorted(path.stem for path in PAGES)
     assert sorted(causes()) == sorted(cause.name for cause in CAUSES)
     for name in (*topics(), *causes()):
         found = topic(name)
@@ -38,7 +39,7 @@ def test_every_page_and_every_cause_is_a_topic() -> None:
 def test_a_section_ends_where_the_next_begins() -> None:
     found = topic("nvlinks")
     assert found and "nvidia-smi nvlink -s" in found.text and "pcie-width" not in found.text
-    within = topic("limits#published-thresholds")
+    within = topic("checks#published-thresholds")
     assert within and within.title == "Published thresholds" and "meaningless" in within.text
     code = topic("operate#slurm-prolog-epilog-and-health-check")
     assert code and "# slurm.conf" in code.text, "a comment in code is no heading"
@@ -51,7 +52,7 @@ def test_what_there_is_not(name: str) -> None:
 
 def test_every_command_that_shows_a_topic_shows_one() -> None:
     """In messages, help and documentation."""
-    files = [*(ROOT / "src").rglob("*.py"), *ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    files = [*(ROOT / "src").rglob("*.py"), *ROOT.glob("*.md"), *PAGES]
     named = {name for file in files for name in MENTION.findall(file.read_text())}
     assert len(named) > 4
     assert all(topic(name) or search(name) for name in named - {"help"})
@@ -86,7 +87,7 @@ def test_the_command_shows_pages_sections_and_causes(capsys: pytest.CaptureFixtu
     [
         ("slurm", "Slurm: prolog, epilog and health check", "clusters#how-to-launch"),
         ("Nagios", "A line and a code for a program", ""),
-        ("prometheus", "Reports for programs", "operate"),
+        ("prometheus", "Metrics for Prometheus", "operate"),
         ("busbw", "busbw", "collectives"),
         ("GB/s", "GB/s, GiB/s", ""),
         ("nvlink", "nvlinks", "nvlinks-inactive"),
@@ -149,7 +150,7 @@ def test_topics_are_links_only_where_the_terminal_supports_them() -> None:
     assert plain == f"{text}\n"
     colored = printed(Style(color=True), linked(text))
     ((where, shown),) = re.findall(r"\x1b\]8;id=\d+;([^\x1b]+)\x1b\\([^\x1b]+)\x1b\]8;;\x1b\\", colored)
-    assert shown == "wirespeed help nvlinks" and where.endswith("/docs/doctor.md#nvlinks")
+    assert shown == "wirespeed help nvlinks" and where.endswith("/docs/reference/causes.md#nvlinks")
     assert Path("/" + where.removeprefix("file://").partition("/")[2].partition("#")[0]).is_file()
 
 
@@ -167,10 +168,13 @@ def test_help_begins_with_what_most_people_need(capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit):
         main(["--help"])
     text = capsys.readouterr().out
-    groups = [re.findall(r"^  ([a-z0-9-]+)  ", part, re.M) for part in text.split("\n\n")]
-    assert groups[2] == ["check", "run", "compare", "report", "qualify", "transfer"]
-    assert {"doctor", "machine", "list", "show", "import", "baseline", "help"} <= {*groups[3]}
-    assert all(name in text for name in ("nvbandwidth", "all_reduce_perf", *ABOUT))
+    listed = re.findall(r"^  ([a-z0-9-]+)  ", text.partition("commands (")[2].partition("\n\n")[0], re.M)
+    assert listed == [*FIRST] and len(listed) <= 12
+    more = re.findall(r"^more: (.*)", text, re.M)[0]
+    assert all(name in more for name in ("baseline", "overalloc", "help", "self", *ABOUT))
+    assert "nvbandwidth" in text and "all_reduce_perf" in text
+    former = [name for name, row in COMMANDS.items() if row.former and name not in ABOUT]
+    assert len(former) == 3 and not {*former} & {*listed, *re.findall(r"[\w-]+", more)}
     assert max(map(len, text.partition("exit codes")[0].splitlines())) < 80
 
 
@@ -211,16 +215,16 @@ def test_no_cell_of_a_table_is_cut(name: str, width: int) -> None:
             assert option in shown, option
 
 
-@pytest.mark.parametrize("lost", ["doctor.md", "glossary.md", "p2p.md", "all"])
+@pytest.mark.parametrize("lost", ["causes.md", "glossary.md", "p2p.md", "all"])
 def test_an_installation_without_pages_gives_the_same_answers(
     lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A page that is missing costs its links and explanations, and nothing else."""
     pages = tmp_path / "docs"
-    pages.mkdir()
-    for page in (ROOT / "docs").glob("*.md"):
+    (pages / "reference").mkdir(parents=True)
+    for page in PAGES:
         if page.name != lost and lost != "all":
-            (pages / page.name).write_text(page.read_text())
+            (pages / page.relative_to(ROOT / "docs")).write_text(page.read_text())
     monkeypatch.setattr("wirespeed.reports.topics._PAGES", pages)
     machine = ["--machine", "simulated:dgx-a100-8+nvlinks=6@gpu3", "--allow-simulated"]
     run = tmp_path / "run.json"

@@ -63,4 +63,4 @@ def test_it_is_offered_like_our_own(installed: Path) -> None:
     machine = ["--machine", "simulated:dgx-a100-8"]
     assert "greeting_copy" in run("list", *machine)
     run("run", "-t", "greeting_copy", *machine, "-o", str(installed / "run.json"))
-    assert run("show", str(installed / "run.json"), "--format", "greeting") == "1 testcase greets"
+    assert run("report", str(installed / "run.json"), "--format", "greeting") == "1 testcase greets"

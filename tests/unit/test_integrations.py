@@ -23,8 +23,9 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 import wirespeed
-from wirespeed.cli.commands import executables
+from wirespeed.cli.commands import COMMANDS, executables, functions
 from wirespeed.cli.main import main
+from wirespeed.reports.topics import topic
 
 ROOT = Path(__file__).parents[2]
 HERE = ROOT / "integrations"
@@ -38,7 +39,7 @@ NODES = {
 }  # fmt: skip
 #: The installed program: it measures once for the same command, and gives the same answer again.
 PROGRAM = """#!/bin/sh
-[ "$1" = check ] && set -- "$@" --allow-simulated -t 0 4
+[ "$1" = check ] && [ "$2" != --no-measure ] && set -- "$@" --allow-simulated -t 0 4
 set -- "$@" --machine simulated:{machine}
 answer={answers}/$(printf '%s\\n' "$@" | cksum | tr ' ' -)
 if [ ! -e "$answer.code" ]; then
@@ -123,7 +124,7 @@ CHECKED = "check --within 20s --no-save --for slurm"
         ),
         (
             {"SLURM_SCRIPT_CONTEXT": "epilog_slurmd", "SLURM_JOB_ID": "1", "SLURM_JOB_GPUS": "2,3"},
-            "doctor --no-measure --for slurm",
+            "check --no-measure --for slurm",
         ),
         ({"SLURMD_NODENAME": "node1"}, CHECKED),
         ({"SLURM_SCRIPT_CONTEXT": "prolog_slurmctld", "SLURM_JOB_ID": "1"}, ""),
@@ -263,7 +264,7 @@ def test_aicr(capsys: pytest.CaptureFixture[str]) -> None:
     assert entry["phase"] in ("deployment", "performance", "conformance") and entry["image"] == IMAGE
     assert entry["name"] and entry["description"] and seconds(entry["timeout"]) >= 60
     assert answered(entry["args"]) == 0 and answered(entry["args"], BAD) == 1
-    assert "hgx-h200-2 FAIL: NVLinks are down (gpu0); what to do: " in capsys.readouterr().out
+    assert "hgx-h200-2 FAIL: NVLinks are down (gpu0); remedy: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("state", NODES)
@@ -341,9 +342,9 @@ def test_the_container_has_the_names_that_operators_call(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     text = (HERE / "container" / "Containerfile").read_text().replace("\\\n", " ")
-    folders = re.findall(r"^RUN wirespeed install-names (\S+)$", text, re.M)
+    folders = re.findall(r"^RUN wirespeed self install-names (\S+)$", text, re.M)
     for folder in folders:
-        assert main(["install-names", f"{tmp_path}{folder}"]) == 0
+        assert main(["self", "install-names", f"{tmp_path}{folder}"]) == 0
     for path in (
         "/workspace/nccl-tests/build/all_reduce_perf",
         "/workspace/nccl-tests/build/alltoall_perf",
@@ -474,7 +475,7 @@ def test_nvsentinel_gets_an_event_of_each_verdict(
     codes = [b"DATA_PATH_FAIL"] if is_fatal else None if is_healthy else [b"DATA_PATH_WARN"]
     assert found.get(9) == codes
     (said,) = found[7]
-    assert said.decode() in out.out and (b"what to do" in said) != is_healthy
+    assert said.decode() in out.out and (b"remedy" in said) != is_healthy
     assert abs(fields_of(found[12][0])[1][0] - time.time()) < 600
     assert found[16] == [1] and fields_of(fields_of(stored)[2][0])[16] == [2]
 
@@ -519,3 +520,141 @@ def test_all_files_are_documented() -> None:
 def seconds(text: Any) -> int:
     """Return a duration such as 10m in s."""
     return int(text[:-1]) * {"s": 1, "m": 60, "h": 3600}[text[-1]]
+
+
+#: State of a node -> how the ReFrame test ends, and what it says then.
+REFRAMED = {
+    "good": ("passes", ""), "warning": ("passes", ""), "bad": ("slow", "gpu_gpu"),
+    "gone": ("unsound", "does not show it"), "broken": ("unsound", "no answer"),
+    "missing": ("unsound", "no answer"),
+}  # fmt: skip
+
+
+class Skipped(Exception):
+    """What a ReFrame test raises to skip itself."""
+
+
+@pytest.fixture
+def reframed(monkeypatch: pytest.MonkeyPatch) -> type:
+    """The class of the ReFrame test, with what it uses of ReFrame in a few lines."""
+
+    class RunOnly:
+        stdout = "rfm_job.out"
+
+        def __init__(self, stagedir: Path) -> None:
+            self.stagedir, self.perf_variables, self.reference = str(stagedir), {}, {}
+
+        def skip(self, why: str) -> None:
+            raise Skipped(why)
+
+    def assert_true(value: object, words: str) -> None:
+        assert value, words
+
+    sanity = SimpleNamespace(
+        evaluate=lambda value: value, defer=lambda value: value, assert_true=assert_true,
+        assert_false=lambda value, words: assert_true(not value, words),
+        make_performance_function=lambda value, unit: (value, unit),
+    )  # fmt: skip
+    builtins = SimpleNamespace(
+        run_before=lambda _: lambda function: function, sanity_function=lambda function: function,
+        variable=lambda *_, value: value,
+    )  # fmt: skip
+    rfm = SimpleNamespace(simple_test=lambda kind: kind, RunOnlyRegressionTest=RunOnly)
+    utility = SimpleNamespace(sanity=sanity)
+    for name, module in (("", rfm), (".utility", utility), (".utility.sanity", sanity),
+                         (".core", SimpleNamespace()), (".core.builtins", builtins)):  # fmt: skip
+        monkeypatch.setitem(sys.modules, f"reframe{name}", module)
+    monkeypatch.setattr(rfm, "utility", utility, raising=False)
+    spec = importlib.util.spec_from_file_location("reframed", HERE / "reframe" / "wirespeed_check.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.WirespeedCheck
+
+
+@pytest.mark.parametrize("state", REFRAMED)
+def test_reframe_judges_paths_by_the_references_of_the_model(
+    state: str, reframed: type, node: Callable[[str], Run], tmp_path: Path
+) -> None:
+    test = reframed(tmp_path)
+    test.set_command()
+    found = node(state)("sh", "-c", " ".join([test.executable, *test.executable_opts]))
+    (tmp_path / test.stdout).write_text(found.stdout)
+    test.read_answer()
+    ends, words = REFRAMED[state]
+    if ends == "unsound":
+        with pytest.raises(AssertionError, match=words):
+            test.is_sound()
+        return
+    test.is_sound()
+    test.set_references()
+    assert {"host_gpu", "gpu_gpu"} <= test.perf_variables.keys() == test.reference["*"].keys()
+    slow = [
+        name
+        for name, (value, unit) in test.perf_variables.items()
+        if value < test.reference["*"][name][0] * (1 + (test.reference["*"][name][1] or 0)) and unit == "GB/s"
+    ]
+    assert slow == ([words] if words else [])
+
+
+def test_reframe_skips_a_node_that_is_in_use(reframed: type, tmp_path: Path) -> None:
+    test = reframed(tmp_path)
+    answer = {"runs": [{"verdict": "busy", "sentence": "gpu0 is in use"}]}
+    (tmp_path / test.stdout).write_text(json.dumps(answer))
+    with pytest.raises(Skipped, match="not judged: gpu0 is in use"):
+        test.read_answer()
+
+
+@pytest.mark.skipif(not shutil.which("reframe"), reason="ReFrame (reframe-hpc) is not installed")
+@pytest.mark.parametrize("state", REFRAMED)
+def test_reframe_itself_runs_the_test(state: str, node: Callable[[str], Run], tmp_path: Path) -> None:
+    reframe = str(shutil.which("reframe"))
+    node(state)
+    part = {"name": "node", "scheduler": "local", "launcher": "local", "environs": ["builtin"]}
+    systems = [{"name": "here", "hostnames": [".*"], "partitions": [part]}]
+    settings = {"systems": systems, "environments": [{"name": "builtin"}]}
+    (tmp_path / "settings.py").write_text(f"site_configuration = {settings}\n")
+    command = [reframe, "-C", "settings.py", "-c", str(HERE / "reframe" / "wirespeed_check.py"), "-r"]
+    environment = {"PATH": f"{tmp_path}/bin:/usr/bin:/bin", "HOME": str(tmp_path)}
+    found = subprocess.run(
+        [*command, "--prefix", str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, env=environment
+    )
+    ends, words = REFRAMED[state]
+    assert (found.returncode == 0) is (ends == "passes"), found.stdout
+    if ends == "passes":
+        assert "P: gpu_gpu:" in found.stdout
+    else:
+        assert (
+            words in found.stdout and f"'{'sanity' if ends == 'unsound' else 'performance'}'" in found.stdout
+        )
+
+
+SKILL = HERE / "agents" / "SKILL.md"
+
+
+def test_the_skill_of_agents_is_short_and_names_what_there_is() -> None:
+    """Commands, options, keys and pages; agents believe it."""
+    text = SKILL.read_text()
+    assert len(text.splitlines()) <= 80
+    head = yaml.safe_load(text.split("---")[1])
+    assert head["name"] == "wirespeed" and len(head["description"]) <= 1024
+    known = {*COMMANDS, *executables(), "help"}
+    named = re.findall(r"`wirespeed ([a-z0-9_]+)[^`]*`", text)
+    assert len(named) > 15 and set(named) - known == set()
+    assert all(topic(page) for page in re.findall(r"wirespeed help ([a-z-]+)", text))
+    parsers = {name: functions(name).parser(name).format_help() for name in {*named} & {*COMMANDS} - {"help"}}
+    for command in re.findall(r"`wirespeed ([a-z][^`]*)`", text):
+        name, *words = command.split()
+        for option in (word for word in words if word.startswith("--")):
+            assert name not in parsers or option in parsers[name], command
+
+
+def test_the_skill_of_agents_names_keys_of_the_json(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["check", "--format", "json", "-t", "0", "4", "--no-save", "--allow-simulated"]
+    assert main([*arguments, "--machine", f"simulated:{BAD}"]) == 1
+    (run,) = json.loads(capsys.readouterr().out)["runs"]
+    section = SKILL.read_text().partition("## How to read the JSON")[2].partition("## Exit codes")[0]
+    words = re.findall(r"`(\w+)(?:\[\])?`", section)
+    keys = {*run, *run["causes"][0], *run["paths"][0]}
+    verdicts = {"pass", "warn", "fail", "implausible", "busy", "unknown", "interrupted", "check", "null"}
+    assert len(words) > 25 and set(words) - keys - verdicts == set()

@@ -13,13 +13,13 @@ import pytest
 
 from tests.conftest import own_time
 from tests.threads import together, worlds, worlds_on
+from wirespeed.backends.distributed import synchronised_start as clocks
 from wirespeed.driver.jobs import Observed, gather_facts, gather_machine, gather_observed, join
 from wirespeed.errors import UsageError
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.facts import Fact, Facts, Known
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.tables import Quantity
-from wirespeed.worlds import clocks
 from wirespeed.worlds.base import RankLost, WorldError
 from wirespeed.worlds.descriptors import Descriptors, SharedMemory, fetch
 

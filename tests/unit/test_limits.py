@@ -11,7 +11,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.errors import MachineError
 from wirespeed.hardware.limits import allowances, by_transport, ceilings, undisturbed
-from wirespeed.hardware.network import Demand, Network, fair_shares
+from wirespeed.hardware.network import Demand, Network, completions, fair_shares
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.measurement import Measurement, Place, Reduce
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer
@@ -47,6 +47,15 @@ def test_shares_are_feasible_and_max_min_fair(case: tuple[list[Demand], dict[obj
             for r in demand.weights
         )
         assert at_cap or bottleneck
+
+
+def test_flows_that_end_leave_the_link_to_the_others() -> None:
+    link = [Demand({0: 1.0})] * 2
+    assert completions(link, {0: 10.0}, [100.0, 100.0]) == [20.0, 20.0]
+    assert completions(link, {0: 10.0}, [100.0, 50.0]) == [15.0, 10.0]
+    assert completions(link, {0: 10.0}, [100.0, math.inf]) == [20.0, math.inf]
+    assert completions([Demand({0: 1.0}, 2.0), Demand({0: 1.0})], {0: 10.0}, [100, 80]) == [50.0, 10.0]
+    assert completions([], {}, []) == []
 
 
 def test_a_flow_that_nothing_limits_is_infinite() -> None:

@@ -8,14 +8,14 @@ import subprocess
 
 import pytest
 
-from wirespeed.cli import about
-from wirespeed.cli.commands import COMMANDS, programs
+from wirespeed.cli import man
+from wirespeed.cli.commands import ABOUT, SHOWN, programs
 from wirespeed.cli.main import main
 
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return about.page()
+    return man.page()
 
 
 def test_every_command_and_option_is_there(page: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -23,7 +23,7 @@ def test_every_command_and_option_is_there(page: str, capsys: pytest.CaptureFixt
         name: part for part in page.split(".SS wirespeed ")[1:]
         for name in part.splitlines()[0].replace("\\-", "-").split(", ")
     }  # fmt: skip
-    assert sections.keys() == {*COMMANDS, *programs()}
+    assert sections.keys() == {*SHOWN, *programs(), *(f"self {name}" for name in ABOUT)}
     for name in ("run", "check", "report", "nvbandwidth", "all_reduce_perf"):
         try:
             main([name, "--help"])
@@ -35,7 +35,7 @@ def test_every_command_and_option_is_there(page: str, capsys: pytest.CaptureFixt
 
 
 def test_the_command_prints_it(page: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["man"]) == 0
+    assert main(["self", "man"]) == 0
     assert capsys.readouterr().out == page
     assert page.isascii() and page.startswith(".TH WIRESPEED 1 ") and "\\e" not in page
 
@@ -47,9 +47,9 @@ def test_it_is_valid(page: str) -> None:
     assert not done.stderr
     text = re.sub(".\b", "", done.stdout)
     assert "\nEXIT STATUS\n" in text and "--host-memory 8x4800" in text
-    assert re.search(r"\n +zsh:  add  eval \"\$\(wirespeed completion zsh\)\"", text)
+    assert re.search(r"\n +zsh:  add  eval \"\$\(wirespeed self completion zsh\)\"", text)
 
 
 def test_texts_are_never_requests() -> None:
-    assert about._escaped(".SH x") == "\\&.SH x" and about._escaped("a\\b – c-d") == "a\\eb \\[u2013] c\\-d"
-    assert list(about._paragraphs("a\nb\n\n  'c\nd")) == ["a", "b", ".PP", ".nf", "  'c", ".fi", "d"]
+    assert man._escaped(".SH x") == "\\&.SH x" and man._escaped("a\\b – c-d") == "a\\eb \\[u2013] c\\-d"
+    assert list(man._paragraphs("a\nb\n\n  'c\nd")) == ["a", "b", ".PP", ".nf", "  'c", ".fi", "d"]

@@ -1,4 +1,4 @@
-"""Published rates: the reader of their files, what is usual by them, and docs/norms.md, made from them."""
+"""Published rates: the reader of their files, what is usual by them, and the page that is made from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from wirespeed.data.norms import TOLERANCES, Kind, Norm, PublishedRate, Subject,
 from wirespeed.errors import UsageError
 from wirespeed.units import GB
 
-PAGE = Path(__file__).parents[2] / "docs/norms.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/norms.md"
 TITLES = {
     subject.Path.HOST_GPU: "Copies between host and GPU",
     subject.Path.GPU_GPU: "Copies between GPUs",
@@ -41,7 +41,7 @@ def described(one: Subject) -> str:
 
 def links(ones: list[PublishedRate]) -> str:
     return ", ".join(
-        f"[{i}]({one.source.removeprefix('docs/')})"
+        f"[{i}]({one.source.replace('docs/', '../', 1) if one.source.startswith('docs/') else one.source})"
         for i, one in enumerate({one.source: one for one in ones}.values(), 1)
     )
 

@@ -15,7 +15,7 @@ import pytest
 
 import wirespeed
 from wirespeed import RunOptions, UsageError
-from wirespeed.cli.common import run_options
+from wirespeed.cli.parsed import run_options
 from wirespeed.cli.parser import Parser
 from wirespeed.features import FEATURES
 from wirespeed.features.bandwidth.arguments import GpuEngine, NumaEngine
@@ -72,7 +72,7 @@ def parsed(*arguments: str) -> RunOptions:
 
 
 def of_a_command_line(field: Field[Any], about: Option) -> None:
-    flag = f"--{field.name.replace('_', '-')}"
+    flag = f"--{about.flag or field.name.replace('_', '-')}"
     if about.group == PYTHON:
         with pytest.raises(SystemExit):
             parsed(flag)

@@ -59,7 +59,8 @@ def prose(text: str) -> str:
 
 
 def pages() -> list[Path]:
-    return [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", ROOT / "SECURITY.md"]
+    docs = [*ROOT.glob("docs/*.md"), *ROOT.glob("docs/reference/*.md")]
+    return [*sorted(docs), ROOT / "README.md", ROOT / "SECURITY.md"]
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: path.stem)

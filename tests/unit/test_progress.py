@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 from rich.console import Console
 
 import wirespeed
 from tests.conftest import own_time
 from wirespeed import progress
 from wirespeed.document import Document, TestcaseResult
+from wirespeed.options import RunOptions
 from wirespeed.progress import Bars
 from wirespeed.testcases.table import TABLE, Testcase, select
 
@@ -112,3 +115,22 @@ def test_rounds_of_several_testcases_add_up(clock: list[float]) -> None:
             done.append(bars.work[0])
     bars.run_ended(document)
     assert done == sorted(done) and done[-1] == bars.work[1] > done[15] > done[0] > 0
+
+
+@pytest.mark.parametrize(("testcases", "within", "says"), [
+    (["blocks_host"], None, "103 values take about 9 min"), (["blocks_host"], 60.0, ""),
+    (["host_stream_triad"], None, ""),
+])  # fmt: skip
+def test_a_long_run_says_how_long_it_takes_before_it_begins(
+    testcases: list[str], within: float | None, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = wirespeed.run(["host_stream_triad"], machine="simulated:cpu-2-sockets")
+    machine = replace(document.machine, simulated=False)
+    real = structs.replace(document, machine=machine, simulated=False)
+    options = RunOptions(within=within)
+    progress.Announcement(options).run_started(real, select(testcases))
+    said = capsys.readouterr().err
+    assert said.startswith(says) and bool(said) is bool(says)
+    assert not says or said.endswith("for less: --within 2min, or --tier quick\n")
+    progress.Announcement(options).run_started(document, select(testcases))
+    assert capsys.readouterr().err == ""  # virtual time

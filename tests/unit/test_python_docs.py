@@ -1,4 +1,4 @@
-"""docs/attributes.md: its lists are made from the docstrings."""
+"""docs/reference/attributes.md: its lists are made from the docstrings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from wirespeed.judging.judged import Judged
 from wirespeed.tables import Cell, Table
 from wirespeed.testcases.table import Testcase
 
-PAGE = Path(__file__).parents[2] / "docs/attributes.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/attributes.md"
 HEAD = "## Classes\n"
 SHOWN = (Judged, Check, Diagnosis, Finding, Document, TestcaseResult, Table, Cell, Testcase)
 

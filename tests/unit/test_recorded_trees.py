@@ -338,7 +338,7 @@ def test_recorded_machines(tree: Path, request: pytest.FixtureRequest) -> None:
 def test_the_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     folder = str(tmp_path / "new/tree")
     assert main(["doctor", "--record", folder]) == 0
-    assert f"wirespeed doctor --root {folder}" in capsys.readouterr().out
+    assert f"wirespeed check --root {folder}" in capsys.readouterr().out
     assert main(["doctor", "--root", folder, "-v"]) in (0, 1, 3, 4)
     assert "CPUs of the host" in capsys.readouterr().out
     assert main(["doctor", "--record", folder]) == 2

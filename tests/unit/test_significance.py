@@ -10,7 +10,7 @@ import pytest
 
 from wirespeed.measurement import Unit
 from wirespeed.results.doubts import strays, too_noisy
-from wirespeed.results.evidence import Found
+from wirespeed.results.evidence import CellValues
 from wirespeed.results.significance import (
     Contrast,
     _digamma,
@@ -113,9 +113,9 @@ def test_a_narrow_interval_is_in_doubt_only_for_its_loss() -> None:
 @pytest.mark.parametrize("unit", [Unit.RATE, Unit.TIME, Unit.FREQUENCY])
 @pytest.mark.parametrize("least", [0.02, 0.3])
 def test_a_run_that_strays_is_slower_than_all_before(unit: Unit, least: float) -> None:
-    def found(*speeds: float, host: str = "") -> Found:
+    def found(*speeds: float, host: str = "") -> CellValues:
         values = speeds if unit.more_is_better else [1 / speed for speed in speeds]
-        return Found(unit, cells=[(host, Cell(0, 0, value)) for value in values])
+        return CellValues(unit, cells=[(host, Cell(0, 0, value)) for value in values])
 
     most = max(0.2, least)
     before = found(2.0, 1.0)

@@ -16,7 +16,6 @@ from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.hardware_changes import hardware_changes
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
-from wirespeed.measurement import Expectation
 from wirespeed.results.baseline import make
 from wirespeed.tables import GENERATION, THROTTLED, Quantity, Reading, State
 
@@ -112,7 +111,7 @@ def test_the_range_of_small_buffers_has_the_start_of_a_copy() -> None:
         assert len(least) == 4 and least == sorted(least, reverse=True)
 
 
-#: GB/s of two H200s by buffer size, from docs/results/2026-11-21-2xH200.md, the second GPU.
+#: GB/s of two H200s by buffer size, recorded on 2026-11-21, the second GPU.
 RECORDED = {
     "device_to_device_memcpy_write_ce": {4: 1.73, 16: 6.56, 64: 26.17, 256: 87.55, 1024: 213.02, 4096: 322.94,
                                          16384: 367.47, 65536: 389.08, 262144: 394.58},
@@ -163,18 +162,3 @@ def test_what_held_a_gpu_back_while_it_was_measured_is_named() -> None:
     assert tuple(hardware_changes(result, parse("hgx-h200-2"))) == (
         "gpu0 throttle reasons: none → heat → none",
     )
-
-
-@pytest.mark.parametrize(
-    ("expect", "culprits"), [({"most": 1e9}, []), ({"least": 1e12}, ["NVLink gpu1->gpu0"])]
-)
-def test_only_a_value_below_what_the_user_expects_blames_a_link(
-    expect: dict[str, float], culprits: list[str]
-) -> None:
-    """One that is too high fails, too, but no slow link explains it."""
-    document = with_values(DOCUMENT, 0.8)
-    (result,) = document.testcases
-    first, *others = result.tables[0].cells
-    table = replace(result.tables[0], cells=(replace(first, expect=Expectation(**expect)), *others))
-    check = judge(replace(document, testcases=(replace(result, tables=(table,)),)))
-    assert check.verdict is Verdict.FAIL and [str(culprit) for culprit in check.culprits] == culprits

@@ -43,7 +43,7 @@ def backend_modules() -> list[ModuleType]:
 
 @lru_cache(maxsize=1)
 def _own() -> list[ModuleType]:
-    """The modules in this folder, ``host`` first, as the others extend its description; those of features."""
+    """The modules in this folder, ``host`` first, as the others extend its description; then of features."""
     names_here = (path.parent.name for path in Path(__file__).parent.glob("*/__init__.py"))
     names = sorted(names_here, key=lambda name: (name != "host", name))
     modules = [f"{__name__}.{name}" for name in names]

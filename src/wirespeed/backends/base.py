@@ -163,7 +163,7 @@ class Backend:
         return time.monotonic()
 
     def elapsed(self) -> float:
-        """The time of the run on the same clock, with that of preparing and verifying, in s."""
+        """The time of the run on the same clock, with the time of preparing and verifying, in s."""
         return self.now()
 
     def state(self) -> State:
@@ -189,7 +189,7 @@ class Backend:
         return {}
 
     def describe(self) -> BackendDetails:
-        """What is added to the Document."""
+        """The details that are added to the Document."""
         return BackendDetails()
 
     def cancel(self) -> None:

@@ -288,7 +288,7 @@ class CollectiveBackend(JobBackend):
     def gathered(
         self, elapsed: list[Elapsed], memory: bool, doing: str, patience: float
     ) -> list[list[Elapsed]]:
-        """Exchange the times of all threads of this process; return those of all processes.
+        """Exchange the times of all threads of this process; return the times of all processes.
 
         If ``memory`` is true, the use of device memory is exchanged, too; ``patience`` as in ``gather``.
         """
@@ -385,7 +385,7 @@ class PreparedCollective(Prepared):
     def verify(self) -> int | None:
         """Run on new data and compare the results, once per size; repeat until a check finds wrong elements.
 
-        Like nccl-tests, the number of wrong elements is that of this check.
+        Like nccl-tests, this check gives the number of wrong elements.
         """
         is_defined = self._setting.operation.checks_in_place or not self._work.in_place
         if self._checked or not (self._options.checks and is_defined):

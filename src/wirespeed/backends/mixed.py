@@ -9,15 +9,11 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from ..errors import starting_threads
 from ..measurement import Measurement, Sample
 from ..model import Collective, Role, Transfer, Work
 from ..options import RunOptions
-
-if TYPE_CHECKING:
-    pass
 from .base import Backend, Prepared
 
 #: Duration of one sample of the load, in s: between two samples it pauses for less than 1 ms.
@@ -60,8 +56,6 @@ def _split(backends: Sequence[Backend], measurement: Measurement, why: str) -> t
     several = max(measuring.processes, loading.processes) > 1
     if measuring is loading or several:
         return None, f"{why}; load of another backend is possible in one process only" if several else why
-    if any(t.start for t in measurement.transfers if t.role is Role.LOAD):
-        return None, "a load of another backend has no start offset: it runs all the time"
     if any(_is_load(measurement.works[i]) for place in measurement.places for i in place.transfers):
         return None, "the rate of a load of another backend is unknown"
     return MixedBackend(measuring, loading), ""

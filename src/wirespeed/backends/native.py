@@ -53,7 +53,7 @@ class Functions:
 
     Attributes:
         error: Returns the error of a call that failed.
-        libraries: Loaded libraries; the first one that has a function is used, after that of wirespeed.
+        libraries: Loaded libraries; the first one that has a function is used, after wirespeed's own.
     """
 
     def __init__(self, error: Callable[[Failure], BackendError], *libraries: Any) -> None:

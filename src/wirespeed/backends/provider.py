@@ -82,7 +82,7 @@ class RankDevice:
         index: CUDA's index of the GPU; the local rank on host memory.
         bus_id: PCI bus ID of the GPU; ``host`` for host memory.
         name: Name of the product.
-        color: Number of its group; None for that of its process.
+        color: Number of its group; None for the group of its process.
     """
 
     index: int

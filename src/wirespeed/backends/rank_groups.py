@@ -18,8 +18,6 @@ from .provider import Group
 
 #: Memory of a GPU, in bytes, of which nccl-tests reserves 1 GiB, and the most that it reserves.
 _RESERVING, _MOST_RESERVED = 16 * GIB, 4 * GIB
-
-
 #: Environment variables that divide the ranks into groups.
 SPLIT, MASK = "NCCL_TESTS_SPLIT", "NCCL_TESTS_SPLIT_MASK"
 

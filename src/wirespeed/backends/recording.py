@@ -17,7 +17,7 @@ from ..terminal import neutral_json
 from . import discover, facts
 from .tree import Tree, TreePath
 
-#: Files of a tree besides those of the system.
+#: Files of a tree besides the files of the system.
 _MACHINE, _NVML, _ENVIRONMENT = "machine.json", "nvml.json", "environment.json"
 #: What makes a folder the root of a system.
 _PARTS = ("sys", "proc", _MACHINE)
@@ -62,7 +62,7 @@ class Recorder(Tree):
         return 2 + len(self._contents)
 
     def _without_links(self, path: PurePosixPath, folder: Path) -> PurePosixPath:
-        """A path without links; those of ``/sys``, which are relative, are made in the folder."""
+        """A path without links; the links of ``/sys``, which are relative, are made in the folder."""
         real, left = PurePosixPath(), [*reversed(path.parts)]
         for _ in range(_MOST_LINKS * len(left)):
             if not left:

@@ -30,7 +30,7 @@ class Tree:
 
     Args:
         folder: Folder that contains ``sys`` and ``proc``; ``/`` for this machine.
-        environment: Environment variables; None for those of this process.
+        environment: Environment variables; None for the environment of this process.
         nvml: Recorded answers of NVML; None for this machine, whose NVML is asked.
 
     Attributes:
@@ -192,7 +192,7 @@ class TreePath:
         return TreePath(self.tree, PurePosixPath(place.resolve().relative_to(self.tree.folder)))
 
     def glob(self, pattern: str) -> list[TreePath]:
-        """The files and folders below that match a pattern, in order; names are those of a kernel."""
+        """The files and folders below that match a pattern, in order; a kernel gives the names."""
         paths = [self]
         for part in pattern.split("/"):
             if not set(part) & set("*?["):

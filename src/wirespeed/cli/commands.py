@@ -15,31 +15,28 @@ if TYPE_CHECKING:
 
 #: Commands of the core.
 _OF_CORE = {
-    "run": Command("run", "measure, print the results and save them", measures=True, mistaken=True),
     "check": Command(
-        "check",
-        "judge whether this machine or a saved run is as fast as expected",
-        measures=True,
-        mistaken=True,
+        "check", "judge this machine or a saved run (--explain: causes and remedies)",
+        measures=True, mistaken=True,
     ),
-    "doctor": Command(
-        "doctor", "name what may explain slow paths, with evidence and remedy", measures=True, mistaken=True
-    ),
-    "baseline": Command("baseline", "create a baseline for check from runs of good machines"),
+    "run": Command("run", "measure, print the results and save them", measures=True, mistaken=True),
     "compare": Command("compare", "show the significant changes between saved runs"),
-    "list": Command("machine:list", "list all testcases, and show which of them can run here"),
+    "report": Command("report", "print saved runs, or write a page or another format of them"),
+    "list": Command("list", "list all testcases, and show which of them can run here"),
     "machine": Command("machine", "show the CPUs, GPUs and links of this machine"),
-    "show": Command("show", "print saved runs in any format"),
-    "report": Command("report", "write saved runs as one HTML file that works offline"),
-    "config": Command("about:config", "show the defaults of options, and where they come from"),
-    "completion": Command("about:completion", "print what bash, zsh or fish need to complete words"),
-    "help": Command("about:help", "show the documentation: help operate (for schedulers), help slow"),
-    "man": Command("about:man", "show the manual page of all commands"),
+    "baseline": Command("baseline", "create a baseline for check from runs of good machines"),
+    "help": Command("help", "show the documentation: help operate (for schedulers), help slow"),
+    "self": Command("self", "show defaults, complete words, show the manual page", configured=False),
+    "config": Command("self:config", "show the defaults of options", former="self config"),
+    "completion": Command("self:completion", "print what bash, zsh or fish need", former="self completion"),
+    "man": Command("man", "show the manual page of all commands", former="self man"),
     "install-names": Command(
-        "about:install_names",
-        "create executables with the names of nvbandwidth and nccl-tests",
+        "self:install_names", "create executables named as nvbandwidth and nccl-tests",
+        former="self install-names",
     ),
-}
+    "doctor": Command("check:doctor", "", measures=True, mistaken=True, former="check --explain"),
+    "show": Command("report", "", former="report"),
+}  # fmt: skip
 
 
 def _commands(features: Iterable[Feature]) -> dict[str, Command]:
@@ -53,8 +50,13 @@ def _commands(features: Iterable[Feature]) -> dict[str, Command]:
 
 #: All commands of this package.
 COMMANDS = _OF_CORE | _commands(FEATURES)
-#: The commands that ``--help`` lists first, and those that are about wirespeed itself.
-FIRST = ("check", "run", "compare", "report", "qualify", "transfer")
+#: The commands that are shown: former spellings work too.
+SHOWN = {name: row for name, row in COMMANDS.items() if not row.former}
+#: The commands that ``--help`` describes, and those of ``wirespeed self``.
+FIRST = (
+    "check", "run", "p2p", "blocks", "compare", "history", "report", "qualify", "transfer", "import", "list",
+    "machine",
+)  # fmt: skip
 ABOUT = ("config", "completion", "man", "install-names")
 #: Commands that are programs of others, besides those of nccl-tests.
 _OF_OTHERS = tuple(name for name, row in COMMANDS.items() if row.of_others)
@@ -119,16 +121,15 @@ def called_as(name: str) -> str | None:
 
 
 def overview() -> str:
-    """All commands in groups, for ``--help``."""
-    all_of_them = COMMANDS | _commands(features())
-    more = [name for name in all_of_them if name not in (*FIRST, *ABOUT, *_OF_OTHERS)]
-    groups = {"commands (each has --help)": FIRST, "more": more}
-    lines = []
-    for title, names in groups.items():
-        lines += [f"{title}:", *(f"  {name:<11}{all_of_them[name].does}" for name in names), ""]
-    shown = ", ".join(name for name in _OF_OTHERS if all_of_them[name].does)
-    lines.append(f"other programs: {shown}, {programs()[0]}, ... of nccl-tests")
-    return "\n".join([*lines, f"about wirespeed: {', '.join(ABOUT)}"])
+    """All commands, for ``--help``: a line for each of the first, and the names of the others."""
+    added = _commands(features()[len(FEATURES) :])  # of other packages
+    more = [name for name, row in SHOWN.items() if name not in FIRST and not row.of_others]
+    more.sort(key="self".__eq__)  # last
+    others = ", ".join(name for name in _OF_OTHERS if SHOWN[name].does)
+    lines = [f"  {name:<10} {(SHOWN | added)[name].does}" for name in (*FIRST, *added)]
+    lines.append(f"more: {', '.join(more)} ({', '.join(ABOUT)})")
+    lines.append(f"other programs: {others}, {programs()[0]}, ... of nccl-tests")
+    return "\n".join(["commands (-h: examples, --help: all options):", *lines])
 
 
 def executables() -> dict[str, str]:

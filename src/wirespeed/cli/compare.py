@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import EXIT_CODES, DocumentError, ExitCode, UsageError, WirespeedError
+from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
 from ..results.opening import named, open_run
 from ..units import parse_fraction
-from .common import named_files, style
+from . import run_files
+from .parsed import style
 from .parser import Parser
 
 if TYPE_CHECKING:
@@ -26,13 +26,14 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ..results.read_many import defective
 
     options = parser(name).parse_args(argv)
+    options.format = run_files.form_of(options, FORMATS)
     if not options.after and len(options.before) != 2:
         raise UsageError(
             "compare two runs (or folders of runs), or several: "
             "wirespeed compare BEFORE.json ... --to AFTER.json ..."
         )
     sides = (options.before, options.after) if options.after else [[path] for path in options.before]
-    files = [list(dict.fromkeys(named_files(side))) for side in sides]
+    files = [list(dict.fromkeys(run_files.named_files(side))) for side in sides]
     first, second = map(_read, files)
     unreadable = [*first.unreadable, *second.unreadable]
 
@@ -53,7 +54,7 @@ def main(name: str, argv: Sequence[str]) -> int:
             raise
         unreadable += broken
         comparison, text = compared(sides[0], sides[1])
-    sys.stdout.write(text)
+    run_files.deliver(text, options)
     code = {
         Conclusion.WORSE: ExitCode.FAIL,
         Conclusion.UNKNOWN: ExitCode.WARN,
@@ -86,7 +87,12 @@ def parser(name: str) -> Parser:
         "Show the changes between runs before and after, the worst first, and what else differs.\n"
         "The comparison fails if a value got worse or was lost, and ends with 3 if values vary too much to\n"
         "decide this. Values of devices that another process used are not compared.",
-        EXIT_CODES,
+        examples={
+            "compare monday.json today.json": "two runs",
+            "compare old/ new/": "two folders of runs",
+            "compare a.json b.json --to c.json d.json": "several on each side",
+        },
+        often="--to --least -o --format -v",
     )
     arguments.add(
         "before FILE+",
@@ -101,9 +107,9 @@ def parser(name: str) -> Parser:
         "--least PERCENT", "ignore changes smaller than this (default: 2%%)", parse_fraction, default=0.02
     )
     arguments.add("--ignore-busy", "also compare devices that another process used")
-    arguments.add(
-        "--format", "format of the changes (default: text)", default="text", choices=FORMATS, by_project=True
-    )
+    arguments.add_output_as(".html, .md, .json, .xml for JUnit")
+    arguments.add_format(FORMATS, "text")
+    arguments.add_quiet()
     arguments.add_simulated(needed=False)
     arguments.add_verbose()
     return arguments

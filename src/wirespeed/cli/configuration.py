@@ -206,7 +206,7 @@ def _option_of(variable: str, own: Collection[str] = ()) -> str:
         known = [*_NO_OPTIONS, *(f"{_PREFIX}{name.upper().replace('-', '_')}" for name in known_options())]
         raise UsageError(
             f"unknown variable {variable}{meant(variable, known)}; "
-            f"{_PREFIX}... variables are defaults of options (wirespeed config)"
+            f"{_PREFIX}... variables are defaults of options (wirespeed self config)"
         )
     return option
 
@@ -266,7 +266,7 @@ _OF_SCREENS = frozenset({
 
 
 def in_force(applying: Sequence[ConfiguredOption], words: Sequence[str]) -> tuple[str, ...]:
-    """The settings that change what a command measures or judges, each with its origin, for people.
+    """The settings that change what a command measures or judges, each with its origin, in words.
 
     Args:
         applying: What ``chosen`` returned.

@@ -74,7 +74,7 @@ class Consumer:
         start = f"{self.mark} {word}: {subject}: " if self.mark else f"{subject} {word}: "
         text = answer.reason
         if answer.remedy and self.most_bytes >= _WITH_REMEDY:
-            text += f"; what to do: {answer.remedy}"
+            text += f"; remedy: {answer.remedy}"
         text, end = _plain(text), ""
         if self.with_figures:
             start, text = (part.replace("|", "/") for part in (start, text))  # it separates the figures

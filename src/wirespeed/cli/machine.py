@@ -1,93 +1,15 @@
-"""``wirespeed machine`` and ``list``: the machine, and which testcases can run on it. ``list`` is plain
-text, so that rich need not be imported.
-"""
+"""``wirespeed machine``: the CPUs, GPUs and links of a machine."""
 
 from __future__ import annotations
 
-import math
 import sys
-import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from ..backends import describe
 from ..errors import ExitCode
-from ..hardware.topology import Machine
-from ..options import RunOptions
-from ..terminal import columns, escaped, visible
-from ..testcases.table import PlanOptions, Testcase, select
-from ..units import format_time
-from .common import style
-from .option_groups import testcase_names
+from ..terminal import escaped
+from .parsed import style
 from .parser import Parser
-
-
-def main_of_list(name: str, argv: Sequence[str]) -> int:
-
-    options = parser_of_list(name).parse_args(argv)
-    machine = describe(options.machine, glance=not options.time)
-    cases = select(options.testcase)
-    how = PlanOptions(tier=options.tier)
-    reasons = {case: case.plan(machine, how).reason for case in cases}
-    times: dict[Testcase, float] = {}
-    if options.time:
-        from ..driver.run_plan import run_plan
-
-        planned = run_plan(cases, machine, RunOptions(tier=options.tier))
-        times = {entry.case: entry.seconds for entry in planned if not entry.reason}
-    if options.json:
-        print(escaped(_json(reasons, times)))
-    elif options.short:
-        print(visible("\n".join(case.name for case, why in reasons.items() if not why)))
-    else:
-        print(visible(_listing(machine, columns(), reasons, times)), end="")
-    return ExitCode.PASS
-
-
-def parser_of_list(name: str) -> Parser:
-    arguments = Parser(name, "List all testcases, and show which of them can run here.")
-    arguments.add_machine()
-    arguments.add_options(names=["tier"])
-    arguments.add("-t --testcase NAME+", "only these testcases", completer=testcase_names, by_project=True)
-    arguments.add("--time", "also show how long each testcase takes", by_project=True)
-    forms = arguments.add_mutually_exclusive_group()
-    forms.add("--short", "print only the names of testcases that can run here", by_project=True)
-    forms.add("--json", "all testcases as JSON, with the reason if one cannot run", by_project=True)
-    return arguments
-
-
-def _json(reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]) -> str:
-    import json
-
-    names = ("name", "index", "description", "counts", "engine", "unit", "tier")
-    entries = []
-    for case, why in reasons.items():
-        about = {name: getattr(case, name) for name in names} | {"possible": not why, "reason": why}
-        entries.append(about | ({"seconds": round(times[case], 3)} if case in times else {}))
-    return json.dumps(entries, indent=2)
-
-
-def _listing(
-    machine: Machine, width: int, reasons: Mapping[Testcase, str], times: Mapping[Testcase, float]
-) -> str:
-    """Testcases: those that can run, then the others by reason."""
-    runnable = [case for case, why in reasons.items() if not why]
-    where = f"on {machine.host or machine.name}" + (" (SIMULATED)" if machine.simulated else "")
-    total = f"; together about {format_time(math.fsum(times.values()))}" if times else ""
-    lines = [f"{len(runnable)} of {len(reasons)} testcases can run {where}{total}", ""]
-    lines += [line for case in runnable for line in _entry(case, width, times.get(case))]
-    for reason in dict.fromkeys(r for r in reasons.values() if r):
-        lines += ["", f"not possible here: {reason}", ""]
-        lines += [line for case, why in reasons.items() if why == reason for line in _entry(case, width)]
-    return "\n".join(lines) + "\n"
-
-
-def _entry(case: Testcase, width: int, seconds: float | None = None) -> list[str]:
-    index = "" if case.index is None else str(case.index)
-    does = f"{case.description}; counts {case.counts}" if case.counts else case.description
-    return [
-        f"{index:>3} {case.name}" + ("" if seconds is None else f"  (about {format_time(seconds)})"),
-        *textwrap.wrap(does, max(40, width), initial_indent=" " * 6, subsequent_indent=" " * 6),
-    ]
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -104,10 +26,16 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    arguments = Parser(name, "Show the CPUs, GPUs and links of a machine.")
+    arguments = Parser(
+        name,
+        "Show the CPUs, GPUs and links of a machine.",
+        examples={
+            "machine": "this machine as a tree",
+            "machine --json": "a file for --machine",
+            "machine --machine simulated:dgx-a100-8": "another machine",
+        },
+        often="--machine --format",
+    )
     arguments.add_machine()
-    arguments.add(
-        "--format", "tree, or JSON that --machine accepts (default: tree)",
-        choices=("tree", "json"), default="tree", by_project=True,
-    )  # fmt: skip
+    arguments.add_format(("tree", "json"), "tree")
     return arguments

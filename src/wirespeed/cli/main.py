@@ -20,7 +20,7 @@ from ..errors import EXIT_CODES, ExitCode, NotIdle, UsageError, WirespeedError
 from ..run_errors import ENDING, GRACE_S, SIGNALLED, RunInterrupted
 from ..terminal import PLAIN, columns, error_line, shows_unicode
 from ..version import __version__
-from .commands import COMMANDS, called_as, functions, module_of, overview, programs
+from .commands import COMMANDS, SHOWN, called_as, functions, module_of, overview, programs
 from .consumers import Answer, answer, requested, translated
 from .parser import Parser, complete_command, meant_by, of_other_program, words_to_complete
 
@@ -34,7 +34,9 @@ _RESEND_S = 0.01
 #: Options in place of a command; all others are those of `run`.
 _ABOUT = ("--version", "--help", "-h")
 #: Prefixes of arguments with which commands that measure do not measure this machine.
-_ELSEWHERE = ("--machine", "--from", "--no-measure", "--help", "-h", "--list", "-l", "--dry-run")
+_ELSEWHERE = (
+    "--machine", "--from", "--no-measure", "--root", "--record", "--help", "-h", "--list", "-l", "--dry-run",
+)  # fmt: skip
 #: What precedes a command line without a command.
 _DEFAULT = ("run", "--tier", "quick")
 
@@ -200,7 +202,7 @@ def _dispatch(arguments: list[str]) -> int:
     if "_ARGCOMPLETE" in os.environ:
         arguments, word = words_to_complete()
         if not arguments and not word.startswith("-"):
-            complete_command([*COMMANDS, *programs()])
+            complete_command([*SHOWN, *programs()])
         # The number of the word that begins the command line of the parser.
         os.environ["_ARGCOMPLETE"] = "2" if arguments and module_of(arguments[0]) else "1"
     if arguments[:1] == ["--version"]:
@@ -223,7 +225,7 @@ def _dispatch(arguments: list[str]) -> int:
     if row and row.mistaken and (meant := of_other_program(name, given)):
         raise UsageError(meant)
     if module_of(name) is None:
-        near = get_close_matches(name, [*COMMANDS, *programs()], 1)
+        near = get_close_matches(name, [*SHOWN, *programs()], 1)
         close = "".join(f" (did you mean {command!r}?)" for command in near) or meant_by([name])
         raise UsageError(f"unknown command {name!r}{close}; `wirespeed --help` lists all commands")
     if row and row.measures and not any(a.startswith(_ELSEWHERE) for a in arguments):
@@ -244,6 +246,11 @@ def top_parser() -> Parser:
         f"{overview()}",
         EXIT_CODES,
         usage="wirespeed [-h] [--version] [COMMAND] [OPTION ...]",
+        examples={
+            "": "measure everything quickly",
+            "check --explain": "what is slow, why, and what to do",
+            "report run.json -o run.html": "a page of a saved run",
+        },
     )
     top.add_argument("--version", action="version", version=f"wirespeed {__version__}")
     return top

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import wraps
 from glob import escape, glob
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ..errors import UsageError
 from .consumers import CONSUMERS, OPTION
@@ -90,15 +90,6 @@ def output_path(text: str) -> Output:
     return Output.numbered(path / name)
 
 
-class _FilesGone(argparse.Action):
-    """The removed option ``-f``, for files of transfers."""
-
-    def __call__(self, *_: Any) -> NoReturn:
-        raise argparse.ArgumentError(
-            self, "files of transfers were removed: give a line, as in `wirespeed transfer gpu0 to gpu1`"
-        )
-
-
 class TakesOptions(argparse._ActionsContainer):
     """An object that options can be added to."""
 
@@ -116,7 +107,8 @@ class TakesOptions(argparse._ActionsContainer):
 
     def add(
         self, spelled: str, help: str, parse: Callable[[str], object] | None = None,
-        *, completer: Callable[..., list[str]] | None = None, by_project: bool = False, **settings: Any,
+        *, completer: Callable[..., list[str]] | None = None, by_project: bool = False, former: str = "",
+        **settings: Any,
     ) -> None:  # fmt: skip
         """Add an option or an argument.
 
@@ -127,6 +119,7 @@ class TakesOptions(argparse._ActionsContainer):
             parse: Converts the text of a value; its UsageErrors are those of the option.
             completer: Returns the words that complete a value.
             by_project: Whether the file of a project may set it (see `Settable`).
+            former: Former names of the option, separated by spaces, which work and are not shown.
             settings: Further settings of ``add_argument``.
         """
         *names, last = spelled.split()
@@ -144,12 +137,7 @@ class TakesOptions(argparse._ActionsContainer):
             settings["type"] = typed(parse)
         action = self.add_argument(*names, help=help, **settings)
         vars(action).update(completer=completer, by_project=by_project)
-
-    def add_files_gone(self) -> None:
-        """Add the option ``-f``, which was removed, so that its error says what to do instead."""
-        self.add_argument(
-            "-f", "--file", action=_FilesGone, default=argparse.SUPPRESS, help=argparse.SUPPRESS
-        )
+        self._option_string_actions.update(dict.fromkeys(former.split(), action))
 
     def add_options(self, group: str | None = None, names: Collection[str] = ()) -> None:
         """Add the options of a run of one group, and those with these names."""
@@ -158,7 +146,8 @@ class TakesOptions(argparse._ActionsContainer):
         for field, about in declared(RunOptions):
             if about.group != group and field.name not in names:
                 continue
-            flag, help, initial = field.name.replace("_", "-"), about.help.replace("%", "%%"), field.default
+            flag = about.flag or field.name.replace("_", "-")
+            help, initial = about.help.replace("%", "%%"), field.default
             if about.parse is None:
                 flag, help = (f"no-{flag}", f"do not {help}") if initial else (flag, help)
                 action = "store_false" if initial else "store_true"
@@ -169,11 +158,12 @@ class TakesOptions(argparse._ActionsContainer):
             later = about.group == JOB  # only one rank reports errors of job options
             choices = None if later else about.choices or None
             added = self.add_argument(
-                f"--{flag}", default=initial, choices=choices, metavar=about.metavar,
+                f"--{flag}", dest=field.name, default=initial, choices=choices, metavar=about.metavar,
                 type=str if later or choices else typed(about.parse),
                 help=f"{help} (default: {default})" if default else help,
             )  # fmt: skip
             vars(added).update(by_project=about.by_project)
+            self._option_string_actions.update({f"--{name}": added for name in about.former})
 
     def add_measuring(self) -> None:
         """Add the options of measuring: what, when to stop, and how."""
@@ -182,10 +172,9 @@ class TakesOptions(argparse._ActionsContainer):
         subject = self.add_argument_group(WHAT)
         subject.add(
             "-t --testcase NAME+",
-            "testcases by name or nvbandwidth index, as `wirespeed list` shows them (default: all)",
+            "testcases by name or index, as `wirespeed list` shows them (default: all)",
             completer=testcase_names, by_project=True,
         )  # fmt: skip
-        subject.add_files_gone()
         subject.add(
             "-p --prefix PREFIX+",
             "testcases whose names start with PREFIX",
@@ -201,7 +190,7 @@ class TakesOptions(argparse._ActionsContainer):
         """Add ``--machine``."""
         self.add(
             "--machine FILE|simulated:NAME",
-            "machine file, or simulated machine such as simulated:dgx-a100-8 (default: this machine)",
+            "machine file or simulated machine, such as simulated:dgx-a100-8 (default: this machine)",
             default=default, completer=machine_names,
         )  # fmt: skip
 
@@ -230,7 +219,8 @@ class TakesOptions(argparse._ActionsContainer):
 
         self.add("--overrides FILE.toml", "file of accepted deviations, with reasons")
         self.add(
-            "--baseline FILE", "file from `wirespeed baseline make`: values of good machines of this model"
+            "--baseline FILE",
+            "judge by values of good machines of this model; from `wirespeed baseline`",
         )
         self.add(
             "--tolerance PERCENT", "fail values that are below the baseline by more than this (default: 5%%)",
@@ -263,10 +253,15 @@ class TakesOptions(argparse._ActionsContainer):
         )  # fmt: skip
         self.add_force("exists")
 
+    def add_output_as(self, suffixes: str) -> None:
+        """Add ``-o`` and ``--force`` of a command whose report is written in the format of the suffix."""
+        self.add("-o --output FILE", f"write this file, in the format of its suffix: {suffixes}", Path)
+        self.add_force("is not a report of wirespeed")
+
     def add_saving(self) -> None:
         """Add ``-o``, ``--force``, ``-q`` and ``--no-save`` of a command that saves its run by default."""
         self.add_output("file of the saved run (default: wirespeed-HOST-TIME.json in the current folder)")
-        self.add("-q --quiet", "print no report")
+        self.add_quiet()
         self.add("--no-save", "do not save the run")
 
     def add_force(self, kind: str) -> None:
@@ -285,14 +280,36 @@ class TakesOptions(argparse._ActionsContainer):
         self.add_history()
         self.add("--no-history", "do not add the run to the history")
 
+    def add_quiet(self) -> None:
+        """Add ``-q``."""
+        self.add("-q --quiet", "print no report")
+
+    def add_format(
+        self, names: Collection[str], default: str, *, is_open: bool = False, former: str = ""
+    ) -> None:
+        """Add ``--format``, and ``--json`` if it is one of the names.
+
+        Args:
+            names: The formats.
+            default: The default.
+            is_open: Whether there are others, such as those of other packages.
+            former: As in ``add``.
+        """
+        self.add(
+            "--format FORMAT", f"{', '.join(names)} (default: {default})", default=default, by_project=True,
+            choices=None if is_open else tuple(names), former=former,
+        )  # fmt: skip
+        if "json" in names:
+            self.add(
+                "--json", "the same as --format json", action="store_const", const="json", dest="format",
+                default=argparse.SUPPRESS, by_project=True,
+            )  # fmt: skip
+
     def add_report(self) -> None:
         """Add ``--format`` and ``-v``."""
         from ..reports import FORMATS
 
-        self.add(
-            "--format FORMAT", f"{FORMATS[0].name} (default), {', '.join(row.name for row in FORMATS[1:])}",
-            default="table", by_project=True,
-        )  # fmt: skip
+        self.add_format([row.name for row in FORMATS], "table", is_open=True)
         self.add_all_cells()
         self.add_verbose()
 
@@ -302,13 +319,13 @@ class TakesOptions(argparse._ActionsContainer):
 
     def add_verbose(self) -> None:
         """Add ``-v``."""
-        self.add("-v --verbose", "show all samples, all values and full names", by_project=True)
+        self.add("-v --verbose", "show all samples, values and full names", by_project=True)
 
     def add_consumer(self) -> None:
         """Add ``--for``."""
         self.add(
             f"{OPTION} CONSUMER",
-            f"print only one line, and exit with the code that this program expects: {', '.join(CONSUMERS)} "
+            f"print only a line, and exit as a program expects: {', '.join(CONSUMERS)} "
             "(wirespeed help operate)", dest="consumer", choices=tuple(CONSUMERS),
         )  # fmt: skip
 

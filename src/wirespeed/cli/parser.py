@@ -9,13 +9,16 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
 from difflib import get_close_matches
+from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..terminal import colored, error_line, meant
+from ..terminal import colored, columns, error_line, meant
 from . import configuration
 from .commands import COMMANDS
 from .consumers import OPTION, InvalidUsage
@@ -47,7 +50,7 @@ def of_other_program(command: str, arguments: Sequence[str]) -> str:
     sizes = [value for name, value in zip(names, [*arguments, ""][1:], strict=True) if name == "-b"]
     if not _OF_NCCL_TESTS.isdisjoint(names) or any(not size.isdecimal() for size in sizes):
         return f"options of nccl-tests need the name of its program: wirespeed all_reduce_perf {line}"
-    foreign = [name for name in dict.fromkeys(names) if name in _OF_NVBANDWIDTH]
+    foreign = [name for name in dict.fromkeys(names) if name in _OF_NVBANDWIDTH and name != "--json"]
     if not {"-l", "--list"}.isdisjoint(names):
         return "to list the testcases: wirespeed list, or as nvbandwidth does: wirespeed nvbandwidth -l"
     if not foreign:
@@ -122,6 +125,10 @@ def _option(word: str) -> str:
     return f"-p {word}" if any(name.startswith(word) for name in names) else ""
 
 
+#: What follows the options of a command.
+_CODES = "exit codes: wirespeed --help"
+
+
 class Parser(TakesOptions, argparse.ArgumentParser):
     """The parser of a command, whose errors are one line, with exit code 2.
 
@@ -130,18 +137,28 @@ class Parser(TakesOptions, argparse.ArgumentParser):
     Attributes:
         name: Name of the command; empty for ``wirespeed`` itself.
         does: Description of the command.
-        epilog: Text after the options.
+        epilog: Text after the options; where exit codes are described if it is None.
+        examples: Command lines without ``wirespeed``, each with what it is for; ``-h`` shows them.
+        often: The options that ``-h`` shows, separated by spaces.
         configured: Whether configuration files have its options; False for those of another program.
         elsewhere: Titles of groups of options that the help of another command describes.
         settings: Settings of ``argparse.ArgumentParser``.
     """
 
     def __init__(
-        self, name: str, does: str = "", epilog: str = "", *, configured: bool = True,
-        elsewhere: Collection[str] = (), **settings: Any,
+        self, name: str, does: str = "", epilog: str | None = None, *, configured: bool = True,
+        elsewhere: Collection[str] = (), examples: Mapping[str, str] = MappingProxyType({}), often: str = "",
+        add_help: bool = True, **settings: Any,
     ) -> None:  # fmt: skip
         settings.setdefault("formatter_class", _formatter())
-        super().__init__(f"wirespeed {name}".strip(), description=does, epilog=epilog, **settings)
+        epilog = _CODES if epilog is None and name and configured else epilog
+        program = f"wirespeed {name}".strip()
+        super().__init__(program, description=does, epilog=epilog, add_help=False, **settings)
+        if add_help:
+            self.add(
+                "-h --help", "-h: examples and common options; --help: all options", action=_Help, nargs=0
+            )
+        self.examples, self._often = examples, often.split()
         #: Name of the command in configuration files; empty if they have none of its options.
         self.command = name if configured else ""
         self.elsewhere = elsewhere
@@ -179,7 +196,7 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             )
             preset = [argument for setting in applying for argument in setting.arguments]
             namespace = argparse.Namespace() if namespace is None else namespace
-            #: Settings that changed what is measured or judged, for people.
+            #: Settings that changed what is measured or judged, in words.
             namespace.in_force = configuration.in_force(applying, words)
             self._preset, self._given, words = len(preset), {}, preset + words
             #: The options of the command line itself: destination -> spellings.
@@ -225,14 +242,60 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             verb = "has" if len(given) == 1 else "have"
             raise UsageError(f"{', '.join(given)} {verb} no effect {why}")
 
+    @property
+    def shown_groups(self) -> list[argparse._ArgumentGroup]:
+        """The groups of options that its help describes, not that of another command."""
+        return [group for group in self._action_groups if group.title not in self.elsewhere]
+
+    def shown_examples(self) -> str:
+        """The examples as lines of a text."""
+        width = max((len(line) for line in self.examples), default=0)
+        lines = [f"  {f'wirespeed {line}':<{width + 10}}  {what}" for line, what in self.examples.items()]
+        return "\n".join(["examples:", *lines]) if lines else ""
+
+    def format_usage(self) -> str:
+        """The usage: the arguments; the options in one word."""
+        formatter = self._get_formatter()
+        formatter.add_usage(*self._usage(), self._mutually_exclusive_groups)
+        return formatter.format_help()
+
+    def _usage(self) -> tuple[str | None, list[argparse.Action]]:
+        """The usage, and the actions from which argparse makes it if there is none."""
+        if self.usage or not (self.command or self.examples):
+            return self.usage, self._actions
+        words = [_positional(action) for action in self._get_positional_actions()]
+        return " ".join(["%(prog)s [OPTION ...]", *words]), []
+
     def format_help(self) -> str:
-        """The help, without the groups that the help of another command describes."""
-        shown = self._action_groups
-        self._action_groups = [group for group in shown if group.title not in self.elsewhere]
-        try:
-            return super().format_help()
-        finally:
-            self._action_groups = shown
+        """The whole help."""
+        formatter = self._get_formatter()
+        formatter.add_usage(*self._usage(), self._mutually_exclusive_groups)
+        for text in (self.description, self.shown_examples()):
+            formatter.add_text(text)
+        for group in self.shown_groups:
+            formatter.start_section(group.title)
+            formatter.add_text(group.description)
+            formatter.add_arguments(group._group_actions)
+            formatter.end_section()
+        formatter.add_text(self.epilog)
+        return formatter.format_help()
+
+    def format_brief(self) -> str:
+        """The help that ``-h`` prints: what it does, examples, and a line for each common option."""
+        often = [self._option_string_actions[option] for option in self._often]
+        actions = [*self._get_positional_actions(), *often]
+        spelled = [
+            f"{(action.option_strings or [''])[0]} {_placeholder(action)}".strip() for action in actions
+        ]
+        formatter, width = self._get_formatter(), max(map(len, spelled), default=0) + 4
+        parts = [self.format_usage().strip(), _filled(self.description or ""), self.shown_examples()]
+        lines = [
+            f"  {words:<{width - 2}}{_first_clause(formatter._expand_help(action), columns() - width)}"
+            for words, action in zip(spelled, actions, strict=True)
+        ]
+        parts += ["\n".join(["common options:", *lines])] if lines else []
+        parts.append(f"{'all options' if self.command else 'exit codes'}: {self.prog} --help")
+        return "\n\n".join(parts) + "\n"
 
     def error(self, message: str) -> NoReturn:
         """Print the error and a hint to ``--help``, and exit."""
@@ -264,6 +327,44 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             else:
                 self._given[action.dest] = "/".join(action.option_strings)
         return super()._get_values(action, arg_strings)
+
+
+def _placeholder(action: argparse.Action) -> str:
+    """The word for a value: ``FILE``; its choices if there is none; empty for a flag."""
+    return str(action.metavar or "|".join(map(str, action.choices or ())))
+
+
+def _positional(action: argparse.Action) -> str:
+    """An argument in a usage: ``FILE``, ``[FILE]``, ``[FILE ...]`` or ``FILE ...``."""
+    name = _placeholder(action)
+    return {"*": f"[{name} ...]", "+": f"{name} ...", "?": f"[{name}]"}.get(str(action.nargs), name)
+
+
+def _filled(text: str) -> str:
+    """A text whose lines fit the terminal; indented lines and empty ones stay."""
+    parts = list[str]()
+    for is_kept, lines in groupby(text.splitlines(), lambda line: not line or line[0].isspace()):
+        kept = list(lines)
+        parts += kept if is_kept else textwrap.wrap(" ".join(kept), columns() - 1, break_on_hyphens=False)
+    return "\n".join(parts)
+
+
+def _first_clause(text: str, width: int) -> str:
+    """The beginning of a help text, on a line."""
+    for end in ("; ", ": ", " (", ", such as"):
+        text = text.partition(end)[0]
+    return textwrap.shorten(text, max(width, 20), placeholder=" ...")
+
+
+class _Help(argparse.Action):
+    """``-h`` and ``--help``: the short help, if there are examples, and the whole one."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: Any, values: Any, option_string: str | None = None
+    ) -> NoReturn:
+        brief = parser.format_brief() if isinstance(parser, Parser) and parser.examples else ""
+        parser._print_message(brief if brief and option_string == "-h" else parser.format_help(), sys.stdout)
+        parser.exit()
 
 
 def _formatter() -> type[argparse.HelpFormatter]:

@@ -1,10 +1,10 @@
-"""``wirespeed report``: saved runs as one file, or many as a page with one row per node."""
+"""``wirespeed report``: saved runs as text, as a page or in any other format; many as one row per node."""
 
 from __future__ import annotations
 
 import sys
 import webbrowser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -15,101 +15,173 @@ from ..judging.criteria import Criteria
 from ..judging.judged import Judged
 from ..reports import FORMATS, Style, find, format_of_suffix, render
 from ..results.opening import named, open_run
-from ..terminal import one_line, visible
-from . import common
+from ..terminal import meant, one_line, visible
+from ..units import many
+from . import parsed, run_files
+from .option_groups import testcase_names
 from .parser import Parser
 
 if TYPE_CHECKING:
-    from ..document import Document
+    import argparse
+
+    from ..document import Document, TestcaseResult
     from ..reports.checked_runs import CheckedRun
     from ..results.output import Output
     from ..results.read_many import Unreadable
+
+    _Load = Callable[[str], Document]
 
 #: Maximum number of runs that are compared with each other; more make a page with one row per node.
 _MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-
     arguments = parser(name)
     options = arguments.parse_args(argv)
-    options.files = common.named_files(options.files)
+    run_files.return_files(options, options.files)
+    if not options.files:
+        raise UsageError("a file is required: a saved run, a log of another tool, or a folder of them")
+    is_page = options.output is None and (options.open or options.fleet or options.compare)
+    suffix = options.output.suffix.lower() if options.output else ".html" if is_page else ""
+    form = options.format or (format_of_suffix(suffix) if suffix else "" if options.output else "table")
+    if not form:
+        raise UsageError(f"cannot infer the format from {str(options.output)!r}; pass --format")
+    parsed.check_format(form)
+    if form != "prometheus":
+        arguments.refuse_unused(options, "unless the format is prometheus", "all_cells")
+    given, options.format = options.files, form
+    options.files = run_files.named_files(given)
+    return _write(options) if options.output or is_page else _print(options, given)
+
+
+def parser(name: str) -> Parser:
+    suffixes = ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes)
+    arguments = Parser(
+        name,
+        "Print saved runs or logs of other tools, or write them with -o as an HTML page that works offline,\n"
+        "or in another format. A page of several runs compares them with the first; a page of more than\n"
+        f"{_MOST_COMPARED} runs has one row per node: verdict, cause, key figures and outliers.",
+        examples={
+            "report run.json": "as text",
+            "report run.json -o run.html": "as a page",
+            "report run.json --for github": "for an issue",
+        },
+        often="-o --format --for --fleet --open -t -v",
+    )
+    arguments.add("files FILE*", "saved runs, logs of other tools, or folders of them; - is standard input")
+    arguments.add("-t --testcase NAME+", "only these testcases", completer=testcase_names)
+    arguments.add(
+        "-p --prefix PREFIX+", "only testcases whose names start with PREFIX", completer=testcase_names
+    )
+    out = arguments.add_argument_group("output")
+    out.add_output_as(suffixes)
+    out.add("--open", "write a page and open it in the browser")
+    kinds = out.add_mutually_exclusive_group()
+    kinds.add("--fleet", "a page with one row per node, without single values")
+    kinds.add(
+        "--compare", f"a page that compares more than {_MOST_COMPARED} runs, up to {_LARGEST_COMPARISON}"
+    )
+    out.add_report()
+    out.add(
+        "--for", "twenty lines to paste into an issue; the same as --format github",
+        choices=("github",), dest="format",
+    )  # fmt: skip
+    arguments.set_defaults(format=None)
+    arguments.add_argument_group("judgement").add_judging()
+    arguments.add_simulated(needed=False)
+    return arguments
+
+
+def _print(options: argparse.Namespace, given: Sequence[str]) -> ExitCode:
+    """Print the runs of the given files and folders; report files that cannot be read."""
+    from ..results.read_many import Unreadable, no_collections, read_many
+
+    form, load = find(options.format), partial(_chosen, options=options)
+    unreadable, begun = list[Unreadable](), False
+    if len(options.files) == 1:
+        with no_collections():
+            document = load(options.files[0])
+            parsed.print_report(Judged(document, parsed.criteria(options)), options)
+    elif form.form == "text" and form.checked:  # a page and a file of metrics have all runs
+        read = read_many(options.files, partial(_part, options=options), load)
+        unreadable += read.unreadable
+        print(form.joined(read.found, unreadable, parsed.style(options)), end="", flush=True)
+    else:
+        for file in options.files:
+            shown = read_many([file], partial(_shown, options=options), load)
+            unreadable += shown.unreadable
+            if shown.found and form.form == "terminal":
+                print(f"{chr(10) if begun else ''}{one_line(file)}:")
+            begun = begun or bool(shown.found)
+            print("".join(shown.found), end="", flush=True)
+    code = run_files.tell_unreadable(unreadable)
+    if sys.stdout.isatty() and options.format == "table" and "-" not in given:
+        print(visible(run_files.page_hint(given)), file=sys.stderr)
+    return code
+
+
+def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
+    return render(Judged(document, parsed.criteria(options)), options.format, parsed.style(options))
+
+
+def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
+    """What a run adds to the report of several."""
+    from ..reports.checked_runs import CheckedRun
+
+    judged = Judged(document, parsed.criteria(options), file)
+    return CheckedRun.of(judged, find(options.format).part(judged, parsed.style(options)))
+
+
+def _write(options: argparse.Namespace) -> ExitCode:
+    """Write one run in any format, or several as a page."""
+    from ..results.output import Output
+
+    files, form = options.files, options.format
     most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
-    if options.compare and len(options.files) > most:
+    if options.compare and len(files) > most:
         raise UsageError(
             f"at most {most} runs can be compared; without --compare, the page has one row per run"
         )
-    is_fleet = options.fleet or len(options.files) > most
-    kind = "-fleet" if is_fleet else "-compared" if len(options.files) > 1 else ""
-    file = options.output or _beside(options.files[0], kind, options.format or "html")
-    form = options.format or format_of_suffix(file.suffix.lower())
-    if not form:
-        raise UsageError(f"cannot infer the format from {str(file)!r}; pass --format")
-    common.check_format(form)
-    if len(options.files) > 1 and form != "html":
+    is_fleet = options.fleet or len(files) > most
+    if len(files) > 1 and form != "html":
         raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
     if options.fleet and form != "html":
         raise UsageError(f"--fleet is an HTML page, not {form}; choose a name that ends with .html")
     if options.open and form != "html":
         raise UsageError(f"--open shows HTML, not {form}")
-    if form != "prometheus":
-        arguments.refuse_unused(options, "unless the format is prometheus", "all_cells")
-    from ..results.output import DOCUMENT, Output, holds, is_report
+    kind = "-fleet" if is_fleet else "-compared" if len(files) > 1 else ""
+    if options.output:
+        output = run_files.report_output(options.output, force=options.force)
+    else:
+        output = Output.numbered(_beside(files[0], kind, form))
+        output.check(options.force)
 
-    if options.output and not options.force and holds(file, DOCUMENT):
-        raise UsageError(f"{file} is a saved run, and a report must not replace it; choose another name")
-    output = Output(file, replace=is_report(file)) if options.output else Output.numbered(file)
-    output.check(options.force)
-
-    by, code = common.criteria(options), ExitCode.PASS
+    by, load = parsed.criteria(options), partial(_chosen, options=options)
     if is_fleet:
-        code = _fleet(options.files, output, by)
+        code = _fleet(files, output, by, load)
     else:
         shown = Style(verbose=options.verbose, all_cells=options.all_cells)
-        code = _report(options.files, output, form, by, shown)
+        code = _report(files, output, form, by, shown, load)
     if options.open and not webbrowser.open(output.path.resolve().as_uri()):
         raise WirespeedError(f"no browser was found; open {output.path} in one")
     return code
 
 
-def parser(name: str) -> Parser:
-
-    arguments = Parser(
-        name,
-        "Write saved runs as one HTML file that works offline. Several runs are compared with the first.\n"
-        "More than 10 runs make a page with one row per node: verdict, cause, key figures and outliers.\n"
-        "A single run can be written in any other format, given by the file name or --format.",
-    )
-    arguments.add("files FILE+", "saved runs, logs of other tools, and folders of them")
-    arguments.add(
-        "-o --output FILE.html",
-        "file to write (default: RUN.html, RUN-compared.html or RUN-fleet.html, next to the first run)", Path,
-    )  # fmt: skip
-    arguments.add_force("is not a report of wirespeed")
-    arguments.add("--open", "open the page in the browser")
-    arguments.add(
-        "--format FORMAT", "format (default: by the suffix: "
-        + ", ".join(f"{row.suffixes[0]} for {row.name}" for row in FORMATS if row.suffixes) + ")",
-        by_project=True,
-    )  # fmt: skip
-    kinds = arguments.add_mutually_exclusive_group()
-    kinds.add("--fleet", "one row per node, without single values (default for more than 10 runs)")
-    kinds.add("--compare", "compare more than 10 runs, up to 50")
-    arguments.add_argument_group("judgement").add_judging()
-    arguments.add_all_cells()
-    arguments.add_simulated(needed=False)
-    arguments.add_verbose()
-    return arguments
-
-
-def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style: Style) -> ExitCode:
+def _report(
+    files: Sequence[str],
+    output: Output,
+    form: str,
+    by: Criteria,
+    style: Style,
+    load: Callable[[str], Document],
+) -> ExitCode:
     """Write one run in any format, or several as a page; report files that cannot be read."""
     from ..results.read_many import read_many
 
     if len(files) == 1:
-        runs, unreadable = [(files[0], open_run(files[0]))], []
+        runs, unreadable = [(files[0], load(files[0]))], []
     else:
-        read = read_many(files, named, open_run)
+        read = read_many(files, named, load)
         runs, unreadable = read.found, read.unreadable
     with _progress(f"writing {output.path}"):
         if form == "html":
@@ -122,7 +194,7 @@ def _report(files: Sequence[str], output: Output, form: str, by: Criteria, style
 
 def _saved(text: str, runs: int, unreadable: Sequence[Unreadable], output: Output) -> ExitCode:
     """Write the page or report of some runs, and report the files that cannot be read."""
-    code = common.tell_unreadable(unreadable)
+    code = run_files.tell_unreadable(unreadable)
     if not text:
         raise DocumentError("none of the runs can be shown")
     output.write(text.encode("utf-8", "replace"))
@@ -153,13 +225,13 @@ def _page(runs: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list
     return of_all([run for run in runs if run[0] not in out]), broken
 
 
-def _fleet(files: Sequence[str], output: Output, by: Criteria) -> ExitCode:
+def _fleet(files: Sequence[str], output: Output, by: Criteria, load: _Load) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
     from ..results.read_many import read_many
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
-        read = read_many(files, partial(_checked, by=by), open_run)
+        read = read_many(files, partial(_checked, by=by), load)
     with _progress(f"writing {output.path}"):
         text = find("html").joined(read.found, read.unreadable, Style()) if read.found else ""
     return _saved(text, len(files), read.unreadable, output)
@@ -188,3 +260,35 @@ def _progress(text: str) -> AbstractContextManager[object]:
     from rich.text import Text
 
     return Console(stderr=True).status(Text(one_line(text)))
+
+
+def _chosen(file: str, options: argparse.Namespace) -> Document:
+    """The Document of a file with the requested testcases.
+
+    Raises:
+        UsageError: If the Document lacks one of them.
+    """
+    from msgspec import structs
+
+    document = open_run(file)
+    if not options.testcase and not options.prefix:
+        return document
+    results = document.testcases
+    lacking = [word for word in options.testcase if not any(map(partial(_is_called, word), results))]
+    lacking += [word for word in options.prefix if not any(each.name.startswith(word) for each in results)]
+    if lacking:
+        known = [result.name for result in results]
+        names = ", ".join(f"{word!r}{meant(word, known)}" for word in lacking)
+        raise UsageError(f"the run has no testcase {names}; it has {many(len(results), 'testcase')}")
+    return structs.replace(
+        document,
+        testcases=tuple(
+            result for result in results
+            if any(_is_called(word, result) for word in options.testcase)
+            or (options.prefix and result.name.startswith(tuple(options.prefix)))
+        ),
+    )  # fmt: skip
+
+
+def _is_called(word: str, result: TestcaseResult) -> bool:
+    return word in (result.name, str(result.index))

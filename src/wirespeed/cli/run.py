@@ -10,12 +10,11 @@ from types import NoneType
 from ..document import Document, TestcaseResult
 from ..driver.jobs import join
 from ..driver.listener import Listener
-from ..errors import EXIT_CODES
 from ..features import offered
 from ..judging.judged import Judged
 from ..options import JOB
 from ..terminal import escaped
-from . import common
+from . import dry_run, leading, parsed, run_files
 from .parser import Parser
 
 
@@ -35,10 +34,10 @@ def main(name: str, argv: Sequence[str]) -> int:
         refuse("with --json-lines", "format", "verbose", "all_cells")
     if options.format != "prometheus":
         refuse("without --format prometheus", "all_cells")
-    common.check_format(options.format)
+    parsed.check_format(options.format)
     if options.dry_run:
-        return common.dry_run(common.measuring(options), options)
-    output = common.saving(options)
+        return dry_run.dry_run(parsed.measuring(options), options)
+    output = run_files.saving(options)
     watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
 
@@ -48,18 +47,18 @@ def main(name: str, argv: Sequence[str]) -> int:
             print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
         elif not options.quiet:
             if is_summary:
-                print(render(judged, common.style(options)), end="", flush=True)
+                print(render(judged, parsed.style(options)), end="", flush=True)
             else:
-                common.print_report(judged, options)
-        common.tell_saved(output, {"every table": "show"} if is_summary and not options.verbose else {})
+                parsed.print_report(judged, options)
+        run_files.tell_saved(output, "every table" if is_summary and not options.verbose else "")
         for remember in offered("remember"):
             remember(judged, options)
 
-    with common.texts_aside(output):
-        return common.lead(
+    with run_files.texts_aside(output):
+        return leading.lead(
             world,
-            lambda: common.measured(
-                options, **common.measuring(options), output=output, listeners=watching, world=world
+            lambda: leading.measured(
+                options, **parsed.measuring(options), output=output, listeners=watching, world=world
             ),
             show,
             judging=lambda document: Judged(document, file=str(output.path) if output else ""),
@@ -68,8 +67,17 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 
 def parser(name: str) -> Parser:
-    """Return the parser of the command."""
-    arguments = Parser(name, "Measure, print the results and save the run.", EXIT_CODES)
+    """The parser of the command."""
+    arguments = Parser(
+        name,
+        "Measure, print the results and save the run.",
+        examples={
+            "run": "everything, in a few minutes",
+            "run --tier quick --within 30s": "what finds most, in 30 s",
+            "run -t 0 4 --size 1GiB": "two testcases",
+        },
+        often="-t -p --tier --within --devices --machine -o --format -v",
+    )
     arguments.add_measuring()
     arguments.add_dry_run()
     arguments.add_argument_group(JOB).add_job()

@@ -62,14 +62,14 @@ def _read(name: str, kind: type[T]) -> T:
 
 
 def measured_memory() -> tuple[float, float]:
-    """Return the minimum and typical rate of transfers that share a memory, over the CPUs' rate."""
+    """The minimum and typical rate of transfers that share a memory, over the CPUs' rate."""
     shares = _read("efficiencies.toml", _File).measured_memory
     return shares.lowest, shares.typical
 
 
 @lru_cache(maxsize=1)
 def efficiencies() -> tuple[tuple[EngineRate, ...], tuple[EngineRate, ...]]:
-    """Return how engines use links on a good machine: at the low end of the range, and typically."""
+    """How engines use links on a good machine: at the low end of the range, and typically."""
     ranges = _read("efficiencies.toml", _File).range
 
     def rates(typical: bool) -> tuple[EngineRate, ...]:
@@ -129,11 +129,11 @@ class CpuSheet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.channels * self.transfers[1] * MB * CHANNEL_BYTES
 
     def cache(self, level: int) -> float | None:
-        """Return the typical time of a dependent load from a cache, in s; None for an unknown level."""
+        """The typical time of a dependent load from a cache, in s; None for an unknown level."""
         return self.nanoseconds[level - 1] * NANO if 1 <= level <= 3 else None
 
     def sockets(self, cpus: int) -> int:
-        """Return how many sockets some CPUs of a virtual machine may be spread over without showing it."""
+        """How many sockets some CPUs of a virtual machine may be spread over without showing it."""
         return 2 if cpus > self.cpus / _LARGE else 1
 
     @property
@@ -164,11 +164,11 @@ class Factors(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
 
     def core(self, *, typical: bool = False) -> float:
-        """Return the lowest or typical rate of one CPU, in B/s."""
+        """The lowest or typical rate of one CPU, in B/s."""
         return (self.typical_core if typical else self.lowest_core) * GB
 
     def remote(self, cpus: float) -> float:
-        """Return the lowest rate of some CPUs that copy between sockets, in B/s."""
+        """The lowest rate of some CPUs that copy between sockets, in B/s."""
         return min(cpus * self.lowest_remote, self.lowest_link) * GB
 
 
@@ -191,7 +191,7 @@ def cpu_sheets() -> dict[str, CpuSheet]:
 
 
 def cpu_sheet(name: str, design: str = "") -> tuple[str, CpuSheet] | None:
-    """Return name and data sheet of a CPU's design; None if there is none.
+    """Name and data sheet of a CPU's design; None if there is none.
 
     Args:
         name: Name of the CPU, as the kernel reports it.
@@ -253,7 +253,7 @@ class _Latencies(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def fail_factor() -> float:
-    """Return the factor above the warning at which a latency fails."""
+    """The factor above the warning at which a latency fails."""
     content: _Latencies = _read("latencies.toml", _Latencies)
     return content.factors.fail
 
@@ -265,7 +265,7 @@ def paths() -> tuple[PathLatency, ...]:
 
 
 def path_latency(ends: str, link: LinkKind, capability: str) -> PathLatency | None:
-    """Return the latency of a path; None if nothing is known of it.
+    """The latency of a path; None if nothing is known of it.
 
     Args:
         ends: Where the memory is that a GPU reads: ``host`` or ``gpu``; ``flag`` for a flag that it sets on
@@ -325,13 +325,13 @@ class GpuSheet(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return max(self.links, default=0) if len(self.links) <= _FORMS else min(self.links)
 
     def nvlinks(self, count: int) -> float:
-        """Return the line rate of some NVLinks together, in B/s."""
+        """The line rate of some NVLinks together, in B/s."""
         return count * self.nvlink * GB
 
 
 @lru_cache(maxsize=1)
 def gpu_sheets() -> dict[str, GpuSheet]:
-    """Return the data sheets by the name of their machines."""
+    """The data sheets by the name of their machines."""
     parts: dict[str, dict[str, GpuSheet]] = _read(
         "gpus.toml", dict[Literal["server", "desktop"], dict[str, GpuSheet]]
     )
@@ -340,14 +340,14 @@ def gpu_sheets() -> dict[str, GpuSheet]:
 
 @lru_cache(maxsize=1)
 def _by_model() -> dict[str, str]:
-    """Return the name of the data sheet of each model, in lower case."""
+    """The name of the data sheet of each model, in lower case."""
     return {model.lower(): name for name, sheet in gpu_sheets().items() for model in sheet.models}
 
 
 def gpu_sheet(model: str) -> tuple[str, GpuSheet] | None:
-    """Return name and data sheet for a model as drivers and tools print it; None if there is none.
+    """Name and data sheet for a model as drivers and tools print it; None if there is none.
 
-    Parts of a GPU, such as those of MIG, have none.
+    Parts of a GPU, as MIG makes them, have none.
     """
     words = model.lower().split()
     while words and words[0] in _VENDORS:
@@ -377,7 +377,7 @@ def networks() -> tuple[MachineNetwork, ...]:
 
 
 def of_platform(platform: str, model: str, count: int) -> MachineNetwork | None:
-    """Return the network of a machine of AWS; None if it is unknown, or several have different NICs.
+    """The network of a machine of AWS; None if it is unknown, or several have different NICs.
 
     Args:
         platform: Name of the machine, such as ``p5.48xlarge``; empty if unknown.
@@ -397,7 +397,7 @@ def of_platform(platform: str, model: str, count: int) -> MachineNetwork | None:
 
 
 def of_nics(names: set[str], model: str) -> MachineNetwork | None:
-    """Return the network of a machine with NICs of these names and GPUs of a model; None if it is unknown."""
+    """The network of a machine with NICs of these names and GPUs of a model; None if it is unknown."""
     sheet = (gpu_sheet(model) or ("", None))[0]
     if not names:
         return None

@@ -67,13 +67,13 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Something that makes paths slow, or breaks peer access; the comments in ``causes.toml`` describe it.
 
     Attributes:
-        name: Short name; also the anchor in ``docs/doctor.md``.
+        name: Short name; also the anchor in ``docs/reference/causes.md``.
         title: The state of the machine, as the subject of a report.
         weight: Whether it is a defect on its own.
         slows: Kinds of the links that it slows down.
         confirm: Command that confirms it, with the places of the device as in ``at_device``.
         marked_remedy: What to do, with backticks around code.
-        text: Its section in ``docs/doctor.md``.
+        text: Its section in ``docs/reference/causes.md``.
         shows: What the command shows then; empty if that is plain.
         collectives: Whether it slows only collectives down.
         setting: Whether the user, another process or the configuration of the host causes it, so that slow

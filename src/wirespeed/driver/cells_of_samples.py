@@ -59,14 +59,14 @@ def cell_of(
         moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
     means = tuple(dict.fromkeys(first.means[i] for i in place.transfers)) if first.means else ()
     by_links = by_transport(by_links, measurement, place, means)
-    paced = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
+    of_load = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
     return Cell(
         place.row,
         place.column,
         value,
         **vars(by_links),
         reason=many(wrong, "wrong element") if wrong else "",
-        bytes=0 if paced or place.reduce.is_time else round(moved),
+        bytes=0 if of_load or place.reduce.is_time else round(moved),
         copies=copies,
         means=means,
         wrong=wrong,
@@ -74,7 +74,6 @@ def cell_of(
         samples=values,
         rounds=middles if len(middles) > 1 else (),
         interval=None if use_mean else interval(middles, UNSEEN[kind_of(measurement, place)]),
-        expect=place.expect,
         calls=_calls(rounds) if measurement.moves_lists and not place.reduce.is_time else None,
     )
 

@@ -31,9 +31,8 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
 
     Transfers that start together and share a link end at the same time, or later ones end within less time
     than they need separately. If a queue or an engine serialises them, each ends a whole duration after
-    the one before it. Those that were to begin after the end of another one are not concurrent: no warning.
-    Nor is there one for totals that are as high as expected: several copies from one GPU to others take turns
-    at its links, and fill them all the same.
+    the one before it. There is no warning for totals that are as high as expected: several copies from one
+    GPU to others take turns at its links, and fill them all the same.
 
     Args:
         network: Links of the machine, for the typical duration of each transfer without others.
@@ -46,21 +45,17 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     ]
     if len(measured) < 2 or measurement.is_mixed:
         return ""
-    start = {i: works[i].start for i in measured}
-    ends = sorted((start[i] + statistics.median(s.seconds[i] for s in samples), i) for i in measured)
+    ends = sorted((statistics.median(s.seconds[i] for s in samples), i) for i in measured)
     first, earliest = ends[0]
     needed = cache(lambda i: _alone(network, measurement, i, samples[0]))  # computed where times are apart
     serial = all(
         _gpus(works[i]) & _gpus(works[j])  # only those of one GPU share a queue: else, a link is slow
         and before >= _NEAR * later and 0 < _LEAST * needed(i) <= later - before
-        and (not start[i] or later - start[i] >= _MOST * needed(i))
         for (before, j), (later, i) in pairwise(ends)
-    ) and first - start[earliest] <= _MOST * needed(earliest)  # fmt: skip
+    ) and first <= _MOST * needed(earliest)  # fmt: skip
     # Copy engines start the clock of a transfer when its turn comes: its duration does not show the wait.
-    begin = min(start.values())
     queued = all(
-        s.wall >= _LEAST * math.fsum(s.seconds[i] for i in measured)
-        and s.wall > _MOST * (max(t.start + own for t, own in zip(works, s.seconds, strict=True)) - begin)
+        s.wall >= _LEAST * math.fsum(s.seconds[i] for i in measured) and s.wall > _MOST * max(s.seconds)
         for s in samples
     )
     if not (serial or queued) or _costs_nothing(network, measurement, samples):

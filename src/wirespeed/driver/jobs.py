@@ -194,7 +194,7 @@ def gather_observed(world: World, observed: Observed) -> Observed:
 
     Args:
         world: The processes of the job.
-        observed: What this process observed; that of the first rank of each host counts.
+        observed: What this process observed; of each host, the first rank counts.
     """
     hosts = _of_hosts(world, lambda: observed, Observed, "asking all hosts what they observed")
     return Observed(
@@ -211,7 +211,7 @@ def gather_observed(world: World, observed: Observed) -> Observed:
 
 
 def _of_hosts(world: World, read: Callable[[], object], kind: type[T], doing: str) -> dict[str, T]:
-    """What the first rank of each host reads, by host; that of rank 0 is the empty text."""
+    """What the first rank of each host reads, by host; the host of rank 0 is the empty text."""
     hosts = [member.host for member in world.members]
     speaks = hosts.index(hosts[world.rank]) == world.rank
     sent = world.allgather(msgspec.json.encode(read()) if speaks else b"", doing)

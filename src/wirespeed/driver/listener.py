@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from ..document import Document, TestcaseResult
 from ..errors import VerificationError
 from ..tables import Cell
 from ..testcases.table import Testcase
-
-if TYPE_CHECKING:
-    pass
-
 
 #: Key of a table, and a cell of it.
 Filled = tuple[str, Cell]

@@ -43,7 +43,7 @@ class PartialResult:
         out_of_time: Whether a measurement was cancelled because the time of the run was over.
         left_out: Those for which no time was left.
         readings: Hardware state under load.
-        warnings: Warnings of the session; those of backends are separate.
+        warnings: Warnings of the session; warnings of backends are separate.
         filled: For each finished Measurement what returns its cells, for the watching thread.
         wrong: Errors of wrong data, for the watching thread.
         rounds: What was taken of each Measurement.

@@ -101,7 +101,7 @@ def take(
 def _calls(
     sample: Callable[[int], Sample], samples: Sequence[Sample], copies: int, now: Callable[[], float]
 ) -> tuple[float, ...]:
-    """The times of single calls with a block list, in s: those of the samples, or of further calls."""
+    """The times of single calls with a block list, in s: of the samples, or of further calls."""
     if copies == 1:
         return tuple(each.wall for each in samples)
     if all(each.calls for each in samples):
@@ -221,9 +221,9 @@ def counting(samples: Sequence[Sample], place: Place, skip: int) -> Sequence[Sam
 
 
 def _ratio(rounds: Sequence[Sequence[float]]) -> float:
-    """The variance of independent samples over that of rounds; infinite if only samples vary.
+    """The variance of independent samples over the variance of rounds; infinite if only samples vary.
 
-    The variance between the medians of rounds contains that of their samples, which is subtracted.
+    The variance between the medians of rounds contains the variance of their samples, which is subtracted.
     """
     within = fmean([_variance(r) * _inflation(r) if len(r) > 1 else 0.0 for r in rounds])
     if not within:

@@ -11,7 +11,7 @@ from ..units import MIB, format_size
 #: The smallest buffer whose copies are still long compared with their start, in bytes.
 LEAST_BYTES = 16 * MIB
 #: The smallest buffer that no cache of a GPU holds, for what reads and writes one memory, in bytes. The
-#: largest is that of a B200, 126 MB.
+#: largest is in a B200, with 126 MB.
 LEAST_LOCAL_BYTES = 256 * MIB
 
 

@@ -84,7 +84,7 @@ class TimeLimit:
 
     Attributes:
         end: When measuring ends, in s on the clock.
-        now: The clock: that of this host, or virtual time.
+        now: The clock: of this host, or virtual time.
         estimates: What testcases take.
         virtual: Whether the clock is virtual: nothing is late there.
     """

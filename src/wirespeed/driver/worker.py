@@ -14,19 +14,10 @@ from typing import TypeVar
 
 from msgspec import structs
 
+from .. import errors
 from ..backends.base import Backend, Prepared
 from ..data import efficiencies
 from ..document import UNFINISHED, Status, TestcaseResult
-from ..errors import (
-    BackendError,
-    BackendLost,
-    MeasurementTimeout,
-    OutOfMemory,
-    Unreachable,
-    VerificationError,
-    WirespeedError,
-    starting_threads,
-)
 from ..hardware.limits import Allowance, allowances
 from ..hardware.network import Network
 from ..measurement import Measurement, Sample
@@ -105,7 +96,7 @@ class Worker:
         self.finished.clear()
         name = f"measure {self.case.name}"
         self._thread = threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
-        with starting_threads():
+        with errors.starting_threads():
             self._thread.start()
 
     def wait(self, seconds: float) -> bool:
@@ -204,39 +195,39 @@ class Worker:
                 try:
                     taken = self._take(backend, planned, measured, rule)
                     break
-                except OutOfMemory as error:
+                except errors.OutOfMemory as error:
                     short = short or error
                     can_shrink = self.can_shrink and first and not outcome.cancelled
                     smaller = shrunk(measured) if can_shrink else None
                     if smaller is None:
                         raise short from error
                     measured = smaller
-        except VerificationError as error:
+        except errors.VerificationError as error:
             outcome.fails(Status.FAILED, str(error))
             outcome.wrong.put(error)
             outcome.leaves(measurement, str(error), error.way)
-        except MeasurementTimeout as error:
+        except errors.MeasurementTimeout as error:
             if outcome.out_of_time:  # the call waited until it was cancelled
                 outcome.leaves_out(measurement, NO_TIME)
                 return True
             outcome.fails(Status.TIMED_OUT, str(error))
             outcome.leaves(measurement, str(error))
             return False
-        except BackendLost as error:
-            late = isinstance(error.__cause__, MeasurementTimeout)
+        except errors.BackendLost as error:
+            late = isinstance(error.__cause__, errors.MeasurementTimeout)
             outcome.fails(Status.TIMED_OUT if late else Status.ERROR, str(error))
             if first:
                 outcome.leaves(measurement, str(error))
             outcome.lost = str(error)
             return False
-        except Unreachable as error:
+        except errors.Unreachable as error:
             outcome.unreachable = outcome.unreachable or str(error)
             outcome.leaves(measurement, str(error))
-        except OutOfMemory as error:
+        except errors.OutOfMemory as error:
             if not outcome.keeps(measurement, str(error)):
                 outcome.fails(Status.NO_MEMORY, str(error))
                 outcome.leaves(measurement, str(error))
-        except WirespeedError as error:
+        except errors.WirespeedError as error:
             if outcome.out_of_time:
                 outcome.leaves_out(measurement, NO_TIME)
                 return True
@@ -259,7 +250,7 @@ class Worker:
 
         def staged(stage: str, call: Callable[[], T]) -> T:
             if outcome.out_of_time:  # nobody waits for it any more
-                raise BackendError(NO_TIME)
+                raise errors.BackendError(NO_TIME)
             outcome.stage, outcome.since = f"{stage} {name}", time.monotonic()
             return call()
 
@@ -291,7 +282,7 @@ class Worker:
         return replace(taken, preparing=preparing, wrong=elements)
 
     def _fill(self, planned: Measurement, measurement: Measurement, taken: Taken) -> None:
-        """Turn the samples of a Measurement, and those of earlier rounds, into the cells that it fills."""
+        """Turn the samples of a Measurement, also of earlier rounds, into the cells that it fills."""
         outcome = self.outcome
         if measurement not in self._allowed:  # the same in all rounds
             self._allowed[measurement] = allowances(self.network, measurement, efficiencies())
@@ -394,7 +385,7 @@ class TestcaseRun:
 
     @property
     def outcome(self) -> PartialResult:
-        """What was measured so far."""
+        """The result so far."""
         return self.worker.outcome
 
     def stop(self) -> None:
@@ -423,7 +414,6 @@ class TestcaseRun:
 
         Args:
             after: State of the hardware.
-            together: Whether pairs were measured in parallel on purpose.
         """
         outcome, plan = self.outcome, self.plan
         if outcome.crash is not None:

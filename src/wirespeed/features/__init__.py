@@ -42,6 +42,7 @@ class Command(NamedTuple):
         of_others: Whether it is a program of others; a link to wirespeed with its name runs it.
         configured: Whether its options are those of wirespeed, which files may set.
         mistaken: Whether people take it for the program that they know, and give it the options of that.
+        former: Its present spelling, if this is a former one, which works and is not shown.
     """
 
     functions: str
@@ -50,6 +51,7 @@ class Command(NamedTuple):
     of_others: bool = False
     configured: bool = True
     mistaken: bool = False
+    former: str = ""
 
 
 class Programs(NamedTuple):
@@ -86,8 +88,9 @@ class Feature:
             with a key has in common with those of other paths, None for testcases of others;
             ``planned(result, case, options)`` the testcase and options that repeat the plan of its results;
             ``judgement(judgement, document)`` the judgement on a value, changed by what the feature records;
-            ``problems(document, wrong)`` what is wrong besides values; ``advice(document, wrong)`` what to do
-            about wrong data, None if it knows nothing of it.
+            ``first_words(document, check)`` sentence and extent of a run that only the feature measured, if
+            nothing is wrong; ``problems(document, wrong)`` what is wrong besides values;
+            ``advice(document, wrong)`` what to do about wrong data, None if it knows nothing of it.
         joined: Format -> its ``joined(runs, unreadable, style)``, the report of several checked runs, if the
             format has none.
         remember: ``remember(judged, options)``, called with a run that `run` or `check` measured and showed.
@@ -143,7 +146,7 @@ FEATURES = (
     Feature(
         "pairs",
         commands={
-            "pt2pt": Command("command:pt2pt", "measure messages between two ranks over MPI and NCCL"),
+            "pt2pt": Command("command:pt2pt", "", former="run -p message"),
             "overalloc": Command(
                 "command:overalloc", "measure the cost of sharing a buffer and of over-allocation"
             ),
@@ -157,11 +160,12 @@ FEATURES = (
     Feature(
         "blocks",
         commands={"blocks": Command("command", "find the fastest way to move scattered blocks (a KV cache)")},
-        testcases=("testcases:TESTCASES",),
+        testcases=("testcases:TESTCASES", "saturation:TESTCASES"),
         judging="judging",
         formats=(
             Named("blocks", "text", "terminal"),
             Named("blocks-json", "text:render_blocks_json", "json"),
+            Named("vllm", "vllm", short=True),
         ),
         page_part="page:part",
         results="results",
@@ -175,7 +179,7 @@ FEATURES = (
     ),
     Feature(
         "p2p",
-        commands={"p2p": Command("command", "try whether peer access between GPUs really works")},
+        commands={"p2p": Command("command", "test whether GPU peer access (P2P) really works")},
         page_part="page:part",
         judging="judging",
         attempt="attempts:tried",

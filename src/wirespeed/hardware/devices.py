@@ -96,7 +96,7 @@ class DeviceKind:
 
     @property
     def is_host(self) -> bool:
-        """Whether its memory is that of CPUs, which are its executors."""
+        """Whether its memory belongs to CPUs, which are its executors."""
         return Engine.CPU in self.engines
 
 
@@ -213,7 +213,7 @@ class Storage(DeviceRecord):
         filesystem: Type of its file system, such as ``ext4``.
         model: Names of the products below it; empty if unknown.
         layers: What is between the file system and the devices: ``encrypted``, ``RAID 0``, ``LVM``, ...
-        past_cache: Whether calls bypass the page cache. If not, values are those of the page cache.
+        past_cache: Whether calls bypass the page cache. If not, the page cache gives the values.
         memory_bytes: Size of the file that a run may create.
         numa: Index of the nearest NUMA node; -1 if unknown.
     """
@@ -248,11 +248,7 @@ STORAGE = DeviceKind(
     testcases=("storage_",),
     picture=Picture(width=150.0, height=58.0, radius=3.0),
 )
-
-
 _NAME = re.compile(r"([a-z]+)(\d+)", re.ASCII)
-
-
 #: Groups of entry points, each for one kind of addition.
 BACKENDS, DEVICES = "wirespeed.backends", "wirespeed.devices"
 
@@ -284,12 +280,12 @@ KINDS = (NUMA, GPU, STORAGE)
 
 
 def kinds() -> tuple[DeviceKind, ...]:
-    """Return all kinds of devices: those of this package, then those of other packages by name."""
+    """All kinds of devices: of this package, then of other packages by name."""
     return *KINDS, *_registered(tuple(sys.path))
 
 
 def added() -> tuple[DeviceKind, ...]:
-    """Return the kinds whose devices are in ``Machine.others``: all but NUMA nodes and GPUs."""
+    """The kinds whose devices are in ``Machine.others``: all but NUMA nodes and GPUs."""
     return tuple(kind for kind in kinds() if kind not in (NUMA, GPU))
 
 
@@ -301,7 +297,7 @@ def _registered(path: tuple[str, ...]) -> tuple[DeviceKind, ...]:
 
 
 def parse(name: str) -> tuple[DeviceKind, int] | None:
-    """Return the kind and the number of a device; None if it is the name of no device.
+    """The kind and the number of a device; None if it is the name of no device.
 
     Args:
         name: Name of a device, without its rank or host: ``gpu0``.
@@ -320,7 +316,7 @@ def _parsed(name: str) -> tuple[DeviceKind, int]:
 
 
 def kind_of(name: str) -> DeviceKind:
-    """Return the kind of a device by its name.
+    """The kind of a device by its name.
 
     Raises:
         MachineError: If no kind has such a name.
@@ -329,7 +325,7 @@ def kind_of(name: str) -> DeviceKind:
 
 
 def number_of(name: str) -> int:
-    """Return the number of a device by its name: 3 of ``gpu3``.
+    """The number of a device by its name: 3 of ``gpu3``.
 
     Raises:
         MachineError: If no kind has such a name.
@@ -338,7 +334,7 @@ def number_of(name: str) -> int:
 
 
 def is_host(name: str) -> bool:
-    """Return whether a name is that of a NUMA node, or of another device whose memory is that of CPUs."""
+    """Whether a NUMA node has this name, or another device whose memory belongs to CPUs."""
     parsed = parse(name)
     return parsed is not None and parsed[0].is_host
 

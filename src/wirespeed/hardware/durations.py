@@ -45,8 +45,6 @@ def end_seconds(machine: Machine) -> float:
 #: Time until a library of collectives has connected its ranks, before the first collective, in s: an
 #: assumption, no recorded run contains it separately.
 CONNECT_S = 2.0
-
-
 #: Method of a block list -> time of a call, and of each block, besides moving the bytes, in s. From one
 #: H100 with driver 580 from the host to the GPU, 1 KiB to 1 MiB x 16 to 16,384 blocks; ``loop`` and the time
 #: of a block on CPUs are assumptions.
@@ -65,8 +63,6 @@ _SMALL_BLOCK_S, _SMALL_BYTE_S = 1.2e-6, 2.4e-10
 _LAUNCH_CALL_S = 4e-6
 #: Rate at which one core gathers blocks in a buffer, or scatters them, in B/s: an assumption.
 _GATHER_RATE = 12e9
-
-
 #: Time of a call that reads or writes a file besides moving its bytes: an NVMe device in a server, in s. An
 #: assumption.
 _FILE_CALL_S = 80e-6
@@ -100,7 +96,7 @@ _KERNELS = (Method.KERNEL, Method.KERNEL_BULK, Method.STAGED)
 def lists_seconds(transfers: Sequence[Transfer]) -> float:
     """The time of the calls of block lists that move together besides moving the bytes, in s.
 
-    One thread makes the calls of all lists of a GPU. Kernels wait for those of a load on the same GPU.
+    One thread makes the calls of all lists of a GPU. Kernels wait for the kernels of a load on the same GPU.
     """
     lists = [t for t in transfers if t.role is Role.MEASURED]
     of_gpus = grouped((t.executor.device, (list_seconds(t), _submission_seconds(t))) for t in lists)
@@ -192,9 +188,9 @@ def copy_seconds(network: Network, measurement: Measurement) -> float:
         times = [t.bytes / _ASSUMED_RATE for t in flows]
         return max([*chases, *times], default=0.0) + calls_s
     amounts = [float(t.bytes) if t.role is Role.MEASURED else math.inf for t in flows]
-    ends = completions(demands, network.capacities(), amounts, [t.start for t in flows])
+    ends = completions(demands, network.capacities(), amounts)
     times = [
-        (end if math.isfinite(end) and end > t.start else t.start + t.bytes / _ASSUMED_RATE) + calls_s
+        (end if 0 < end < math.inf else t.bytes / _ASSUMED_RATE) + calls_s
         for t, end in zip(flows, ends, strict=True)
         if t.role is Role.MEASURED
     ]

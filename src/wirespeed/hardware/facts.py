@@ -218,8 +218,6 @@ _LARGEST = 1e18
 UNLIMITED = "unlimited"
 #: Hypervisor of the Windows Subsystem for Linux.
 WSL = "WSL2"
-
-
 #: Value of a fact; None if it cannot be read.
 FactValue = Annotated[float, msgspec.Meta(ge=-_LARGEST, le=_LARGEST)] | str | tuple[str, ...] | None
 #: Why a file of the kernel, below ``/sys`` or ``/proc``, has no fact.
@@ -266,7 +264,7 @@ class Facts:
 
     Attributes:
         facts: The facts; of two with one name and device, the last counts.
-        host: The host whose facts are looked up; empty for that of the first process.
+        host: The host whose facts are looked up; empty for the host of the first process.
     """
 
     def __init__(self, facts: Iterable[Fact], host: str = "") -> None:
@@ -276,7 +274,7 @@ class Facts:
 
     @cached_property
     def of_each_host(self) -> tuple[Facts, ...]:
-        """The facts of each host, those of the first process first."""
+        """The facts of each host, first of the first process."""
         hosts: dict[str, list[Fact]] = {"": []}
         for fact in self._all:
             hosts.setdefault(fact.host, []).append(fact)
@@ -286,7 +284,7 @@ class Facts:
         return iter(self._facts.values())
 
     def without(self, name: str) -> Facts:
-        """The facts of all hosts without those of a name."""
+        """The facts of all hosts without a name."""
         return Facts((fact for fact in self._all if fact.name != name), self.host)
 
     def devices(self) -> tuple[str, ...]:

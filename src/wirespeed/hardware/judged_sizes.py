@@ -14,37 +14,27 @@ from .topology import LinkKind
 #: The range of smaller buffers allows for the start of each copy; caches may keep them (those of GPUs have up
 #: to 126 MB).
 JUDGED_BYTES = 256 * MIB
-
-
 #: As before, for copies by GPUs between memories: the path between these limits, not a cache.
 JUDGED_COPY_BYTES = 128 * MIB
-
-
 #: A block list is judged like one copy if each block takes this long at the lowest rate, in s: eight times
 #: the submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block. What is
 #: staged moves its bytes several times.
 _JUDGED_BLOCK_S = {
     Method.LOOP: 16e-6, Method.BATCH: 16e-6, Method.KERNEL: 1e-6, Method.KERNEL_BULK: 1e-6,
 }  # fmt: skip
-
-
 #: Largest cache of GPUs by compute capability, in bytes, from data sheets: A100, RTX 4090, H100 and H200,
 #: B200, RTX 5090; and of all others. Two H200s copied 64 MiB at 0.90 of the rate of 1 GiB, 16 MiB at 1.13.
 _GPU_CACHE_BYTES = {"8.0": 40e6, "8.9": 72e6, "9.0": 50e6, "10.0": 126e6, "12.0": 128e6}
-
-
 _ANY_GPU_CACHE_BYTES = 128e6
-
-
-#: Smaller buffers are judged if one copy takes this long at the rate to which it is held, in s.
+#: Blocks and files are judged if one copy takes this long at its lowest rate, in s.
 _JUDGED_COPY_S = 1e-3
 
 
 def is_small(transfer: Transfer) -> bool:
-    """Whether the start of a copy, or a cache, matters to its rate; what is held to a rate waits anyway."""
+    """Whether the start of a copy, or a cache, matters to its rate."""
     by_gpu = transfer.engine is not Engine.CPU
     least = JUDGED_COPY_BYTES if by_gpu and is_between(transfer) else JUDGED_BYTES
-    return transfer.bytes < least and not transfer.is_paced and transfer.calls is None
+    return transfer.bytes < least and transfer.calls is None
 
 
 def is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
@@ -88,12 +78,8 @@ def _has_large_blocks(transfer: Transfer, lowest: float | None) -> bool:
 
 def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowest: float | None) -> bool:
     """Whether neither the start of the copies nor a cache decides their rate."""
-    if transfer.bytes * transfer.counted / transfer.rate >= _JUDGED_COPY_S:
-        return True
     if transfer.engine is Engine.CPU:
         return transfer.bytes >= max(JUDGED_BYTES, network.machine.last_cache_bytes())
-    if transfer.is_paced:
-        return transfer.bytes >= (JUDGED_COPY_BYTES if is_between(transfer) else JUDGED_BYTES)
     if not is_small(transfer):
         return True
     gpu = next((gpu for gpu in network.machine.gpus if gpu.name == transfer.source.device), None)
@@ -105,7 +91,7 @@ def _is_large_enough(network: Network, transfer: Transfer, demand: Demand, lowes
 
 
 #: Time that a copy of a smaller buffer takes besides moving its bytes, in s: at most, and typically.
-#: Recorded on two H200s with 4 KiB to 1 GiB (docs/results/2026-11-21-2xH200.md): 2.4 to 3.3 µs by copy
+#: Recorded on two H200s with 4 KiB to 1 GiB: 2.4 to 3.3 µs by copy
 #: engines over NVLink, at most 2.1 µs by kernels, 2.3 to 7.0 µs within a GPU.
 START_S = (10e-6, 3e-6)
 

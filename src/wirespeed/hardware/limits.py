@@ -19,8 +19,7 @@ from .topology import EngineRate, Link, LinkKind, Machine
 def ceilings(network: Network, measurement: Measurement) -> list[float | None]:
     """The limit of each Place of a Measurement, in B/s.
 
-    All transfers of the Measurement compete for the links at line rate; if they begin at different times, how
-    far they overlap is unknown, and each has the limit that it has alone. None for latencies, for an unknown
+    All transfers of the Measurement compete for the links at line rate. None for latencies, for an unknown
     path, and if the known part of the path does not bound the rate.
     """
     return predicted(network, measurement, demands(network, measurement, ()))
@@ -54,17 +53,10 @@ _Flows = list[tuple[Demand, float | None]]
 def _shared(network: Network, measurement: Measurement, needed: Sequence[Demand] | None) -> _Flows:
     if needed is None:  # unknown path, so unknown limit
         return [(Demand({}), None)] * len(measurement.transfers)
-    capacities = network.capacities()
-    shares = (
-        [fair_shares([demand], capacities)[0] for demand in needed] if measurement.is_staggered
-        else fair_shares(needed, capacities)
-    )  # fmt: skip
-    known = [
-        t.is_paced or _is_bounded(network, d) for t, d in zip(measurement.transfers, needed, strict=True)
-    ]
+    shares = fair_shares(needed, network.capacities())
     return [
-        (demand, share if bounded and math.isfinite(share) else None)
-        for demand, share, bounded in zip(needed, shares, known, strict=True)
+        (demand, share if _is_bounded(network, demand) and math.isfinite(share) else None)
+        for demand, share in zip(needed, shares, strict=True)
     ]
 
 
@@ -166,10 +158,8 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
 START_OF_COLLECTIVE_S = (200e-6, 20e-6)
 #: Ranks of a collective above which its start takes longer, in proportion.
 _RANKS_OF_START = 8
-#: Rate of copies within a GPU over that of its memory, at most, if a cache keeps a part of small buffers.
+#: Rate of copies within a GPU over the rate of its memory, at most, if a cache keeps a part of small buffers.
 CACHED = 1.5
-#: Lowest fraction of a requested rate that is expected: the waits between the pieces of a copy cost time.
-HELD = 0.9
 #: Links below this load are omitted.
 NOTED = 0.05
 #: Links below this load do not matter to a value: it says nothing about them, nor they about it.
@@ -186,7 +176,7 @@ class Allowance:
         expected: Lower end of the expected range and typical value, in B/s; of a small buffer, with the time
             that the start of a copy takes. None if unknown, or if more than the links limits the rate: a
             start that takes longer than the copy, a cache that may hold a buffer, a chosen kernel shape,
-            pageable memory on the way to a GPU, delays; and for transfers that begin at different times.
+            pageable memory on the way to a GPU.
         links: Links that the Place's transfers use, for data or for requests: index, fraction of the capacity
             that the whole Measurement typically uses (0 if the capacity is unknown), and how far the value
             depends on the link. Links with a low load are omitted.
@@ -235,10 +225,6 @@ def allowances(
         _shared(network, measurement, demands(network, measurement, capped(r, ranges[-1], network.machine)))
         for r in ranges
     )
-    low = [
-        (demand, None if share is None else min(share, HELD * t.rate / t.counted))
-        for t, (demand, share) in zip(measurement.transfers, low, strict=True)
-    ]
     load: dict[int, float] = {}
     for demand, share in typical:
         for link, weight in demand.weights.items():
@@ -259,7 +245,7 @@ def allowances(
             peak = predicted(network, alone, needed)[0]
         # What lists that move both ways, or next to a computation, should reach is unknown.
         several_lists = measurement.moves_lists and len(transfers) > 1
-        judged = not (measurement.is_staggered or several_lists) and all(
+        judged = not several_lists and all(
             is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])
             for i in place.transfers
         )

@@ -99,7 +99,7 @@ class MachineVertices:
 
     @cached_property
     def nodes(self) -> tuple[Vertex, ...]:
-        """The NUMA nodes of all hosts, those of the first host first."""
+        """The NUMA nodes of all hosts, the first host first."""
         ends = sorted({end for link in self._links for end in link.ends})
         others = (end for end in ends if is_host(self.of(end).device))
         return tuple(map(self.of, dict.fromkeys((*sorted(self._node_names), *others))))
@@ -191,10 +191,7 @@ def fair_shares(demands: Sequence[Demand], capacities: Mapping[int, float]) -> l
 
 
 def completions(
-    demands: Sequence[Demand],
-    capacities: Mapping[int, float],
-    amounts: Sequence[float],
-    starts: Sequence[float],
+    demands: Sequence[Demand], capacities: Mapping[int, float], amounts: Sequence[float]
 ) -> list[float]:
     """When each of several flows ends that share resources, in s; infinite if it never ends.
 
@@ -202,21 +199,18 @@ def completions(
         demands: What each flow takes.
         capacities: Capacity of each resource.
         amounts: Payload of each flow; infinite for a flow that runs as long as the others.
-        starts: When each flow begins, in s.
     """
     left, ends = list(amounts), [math.inf] * len(demands)
     waiting = {i for i, amount in enumerate(amounts) if amount < math.inf}
     clock = 0.0
     while waiting:
-        running = [i for i in range(len(demands)) if starts[i] <= clock and ends[i] == math.inf]
+        running = [i for i, end in enumerate(ends) if end == math.inf]
         rates = dict(zip(running, fair_shares([demands[i] for i in running], capacities), strict=True))
         durations = {i: left[i] / rate for i, rate in rates.items() if i in waiting and rate > 0}
-        nexts = [start - clock for start in starts if start > clock]
-        step = min([*durations.values(), *nexts], default=math.inf)
+        step = min(durations.values(), default=math.inf)
         if step == math.inf:  # what is left never ends
             break
-        soon = [start for start in starts if start > clock and start - clock <= step]
-        clock = min(soon, default=clock + step)
+        clock += step
         for i, duration in durations.items():
             left[i] -= step * rates[i]
             if duration <= step * (1 + 1e-9):
@@ -283,7 +277,7 @@ class Network:
         """The links of the best path between two vertices; empty if they are the same.
 
         Links made for data between devices are preferred to PCIe, and PCIe to a network. Data between sockets
-        takes the links of the sockets, not those of GPUs.
+        takes the links of the sockets, not of GPUs.
 
         Raises:
             MachineError: If there is no path.
@@ -339,7 +333,7 @@ class Network:
                 cap = min(cap, rate.cap * threads / max(1, sum(BUFFERS[transfer.operation]) - 1))
             if rate.block_cap is not None and transfer.executor.blocks:
                 cap = min(cap, rate.block_cap * transfer.executor.blocks)
-        return Demand(weights, min(cap, transfer.rate / transfer.counted))
+        return Demand(weights, cap)
 
     def _steps(self, transfer: Transfer) -> list[tuple[int, int]]:
         """The links of a transfer, and how often each byte of one buffer passes them."""

@@ -191,17 +191,17 @@ class Machine(Tabular):
 
     @property
     def attached(self) -> tuple[DeviceRecord, ...]:
-        """All devices except NUMA nodes, which are the host itself: GPUs, then those of other kinds."""
+        """All devices except NUMA nodes, which are the host itself: GPUs, then other kinds."""
         return *self.gpus, *chain(*self.others.values())
 
     @property
     def devices(self) -> tuple[DeviceRecord, ...]:
-        """All devices: NUMA nodes, GPUs, and those of other kinds."""
+        """All devices: NUMA nodes, GPUs, and other kinds."""
         return *self.numa, *self.attached
 
     @property
     def counts(self) -> dict[DeviceKind, str]:
-        """Number of devices of each kind that the machine has, for people."""
+        """Number of devices of each kind that the machine has, in words."""
         return {kind: many(len(devices), *kind.words) for kind, devices in _by_kind(self) if devices}
 
     def __repr__(self) -> str:
@@ -326,7 +326,7 @@ class Machine(Tabular):
         )
         if away >= _OF_GPU:
             return "memory of a GPU"
-        is_late = 2 * self.numa.index(node) >= len(self.numa)  # those of the CPUs come first
+        is_late = 2 * self.numa.index(node) >= len(self.numa)  # the nodes of the CPUs come first
         return "HBM" if _WITH_HBM in (self.cpu or "") and is_late else "memory"
 
     def last_cache_bytes(self) -> int:

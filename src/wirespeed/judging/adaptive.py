@@ -1,4 +1,4 @@
-"""What doctor measures next, from what it has found so far."""
+"""What ``check --explain`` measures next, from what it has found so far."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..statistics import grouped
-from .criteria import Criteria
+from .criteria import BY_LIMITS, Criteria
 
 if TYPE_CHECKING:
     from ..document import Document
-    from ..results.inventory import Inventory
     from ..testcases.table import Testcase
 
 from .judged import Judged
@@ -25,7 +24,7 @@ class Step:
 
     Attributes:
         testcases: The testcases.
-        why: Why they were measured, as a phrase for people.
+        why: Why they were measured, as a phrase.
     """
 
     testcases: tuple[Testcase, ...]
@@ -40,24 +39,24 @@ class Adaptive:
     none, or do not explain what is slow.
 
     Args:
-        expected: What each host of the machine should have.
+        by: The criteria of judgement.
 
     Attributes:
         steps: What was measured, in order.
         concluded: The whole run, judged; None before its end.
     """
 
-    def __init__(self, expected: Inventory | None = None) -> None:
-        self._expected = expected
+    def __init__(self, by: Criteria = BY_LIMITS) -> None:
+        self._by = by
         self.steps: list[Step] = []
         self.concluded: Judged | None = None
         self._rounds = 0
 
     def __call__(self, document: Document) -> tuple[Testcase, ...]:
-        """Return the testcases to measure next; none at the end."""
+        """The testcases to measure next; none at the end."""
         if not self.steps:
             return self._first(document)
-        judged = Judged(document, Criteria(expected=self._expected))
+        judged = Judged(document, self._by)
         diagnosis = judged.diagnosis
         if self._rounds < _MOST_ROUNDS:
             for finding in diagnosis.findings:
@@ -73,7 +72,7 @@ class Adaptive:
         return ()
 
     def _first(self, document: Document) -> tuple[Testcase, ...]:
-        """Return the testcases that would show a defect; without one, the quick tier."""
+        """The testcases that would show a defect; without one, the quick tier."""
         from .next_testcases import suspected
 
         suspicions = suspected(document)
@@ -90,7 +89,7 @@ class Adaptive:
 
 
 def _quick(document: Document) -> tuple[Testcase, ...]:
-    """Return the testcases of the quick tier that a run lacks."""
+    """The testcases of the quick tier that a run lacks."""
     from .omissions import not_run
 
     return tuple(not_run(document))

@@ -1,10 +1,11 @@
-"""What to do, with commands that name the place, about slow places, wrong data and busy devices."""
+"""What to do about slow places, wrong data, busy devices, and errors of CUDA, NCCL, MPI, Slurm and shells."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
 
+from ..data.causes import advice_on_errors
 from ..hardware.network import MachineVertices
 from ..hardware.topology import Machine
 from .suspects import Suspect, SuspectKind
@@ -14,7 +15,7 @@ _BUS_ID = re.compile(r"(?:pcie:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{
 
 
 def at_device(command: str, machine: Machine, *places: str) -> str:
-    """Return a command with the first GPU among some places filled in.
+    """A command with the first GPU among some places filled in.
 
     Args:
         command: The command, with ``{pci}`` and ``{gpu}`` where options of lspci and nvidia-smi go, and
@@ -83,7 +84,7 @@ AT = {
     SuspectKind.PAIR_OF_DEVICES: Advice("check the route between the two", "sudo lspci -tv"),
     SuspectKind.PAIR_OF_NODES: Advice("check the route between the two", "numactl --hardware"),
 }
-#: Models whose memory is that of the host: it has no ECC counters of the GPU.
+#: Models whose memory is the memory of the host: it has no ECC counters of the GPU.
 _SHARED_MEMORY = ("GB10", "Jetson", "Orin", "Thor")
 _OF_SHARED_MEMORY = Advice(
     "check the clocks, and what else uses the memory, which CPU and GPU share",
@@ -128,3 +129,21 @@ DIP = Advice(
 NO_CAUSE = Advice("follow the steps from a low value to its cause", "wirespeed help slow")
 VERIFY = Advice("measure again, and verify the data: without --no-verify, or with -c 1")
 STALE = Advice("measure again, and find out why the timer or job that repeats it does not")
+
+
+_DEVICE = Advice("look for errors of the device in the kernel log", "sudo dmesg | tail")
+_UNKNOWN = Advice("run it again; if it fails again, read the lines of the log around this one")
+
+
+def of_error(reason: str, *, imported: bool) -> Advice:
+    """What to do about an error, by its text, which a library or a log gives.
+
+    Args:
+        reason: The text.
+        imported: Whether it is of another tool's log, which may have failed for reasons that are none of the
+            device's.
+    """
+    for known in advice_on_errors():
+        if re.search(known.pattern, reason, re.IGNORECASE):
+            return Advice(known.remedy, known.confirm)
+    return _UNKNOWN if imported else _DEVICE

@@ -11,13 +11,12 @@ from ..data import measured_memory
 from ..document import Status, TestcaseResult
 from ..features import functions
 from ..hardware.topology import LinkKind, Machine
-from ..measurement import Expectation, Unit
-from ..results.baseline import DEVIATIONS, Entry
+from ..measurement import Unit
+from ..results.baseline import DEVIATIONS, BaselineCell
 from ..results.cells import Placed
 from ..statistics import SCATTER_SAMPLES
 from ..tables import Cell
 from ..testcases.host import LEAST_PART
-from ..units import GB, format_time
 from .usual_ranges import SIZES, UsualRange, UsualRanges
 from .verdict import BELOW_RANGE, Judgement, Verdict
 
@@ -77,7 +76,7 @@ class Alone:
     tolerance: float
     scatter: Scatter
 
-    def of(self, measured: Placed, entry: Entry | None) -> Judgement:
+    def of(self, measured: Placed, entry: BaselineCell | None) -> Judgement:
         """The judgement on a cell, for which a baseline may have an entry."""
         cell, value = measured.cell, measured.cell.value
         if value is None:
@@ -96,9 +95,7 @@ class Alone:
             return replace(
                 passed, verdict=Verdict.IMPLAUSIBLE, limit=peak, least=least, normal=normal, why=why
             )
-        if cell.expect:
-            ranged = _by_expectation(passed, value, cell.limit, cell.expect)
-        elif cell.expected:
+        if cell.expected:
             ranged = self._by_range(passed, value, cell, chance)
         elif known := None if entry and entry.judges else self.usual.of(measured):
             ranged = _by_usual_range(passed, value, known)
@@ -151,29 +148,12 @@ class Alone:
 
 
 def _has_few_samples(measured: Placed) -> bool:
-    """Return whether a block list has too few samples to judge it: its time contains the submission."""
+    """Whether a block list has too few samples to judge it: its time contains the submission."""
     n = measured.cell.statistics.n if measured.cell.statistics else 0
     key = measured.key
     return 0 < n < SCATTER_SAMPLES and any(
         alike(key.testcase, key.table) is not None for alike in functions("judging", "alike")
     )
-
-
-def _by_expectation(
-    judgement: Judgement, value: float, limit: float | None, expect: Expectation
-) -> Judgement:
-    """Judge a value by what the user expects of it, in place of the expected range."""
-    if expect.of_limit and limit is None:
-        why = f"expected {expect.of_limit:.0%} of the limit, but no limit is known"
-        return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
-    least = max(expect.least or 0.0, (expect.of_limit or 0.0) * (limit or 0.0)) or None
-    low, high = least is not None and value < least, expect.most is not None and value > expect.most
-    bound = expect.most if high else least
-    text = format_time(bound or 0.0) if judgement.unit is Unit.TIME else f"{(bound or 0.0) / GB:.4g} GB/s"
-    origin = f"by {expect.origin}" if expect.origin else "of it"
-    why = f"{'below' if low else 'above'} the {text} that are expected {origin}" if low or high else ""
-    verdict = Verdict.FAIL if low or high else Verdict.PASS
-    return replace(judgement, verdict=verdict, least=least or expect.most, why=why)
 
 
 def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
@@ -184,7 +164,7 @@ def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Ju
                    basis=known.basis)  # fmt: skip
 
 
-def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: float) -> Judgement:
+def _by_baseline(judgement: Judgement, value: float, entry: BaselineCell, tolerance: float) -> Judgement:
     allowed = max(tolerance, DEVIATIONS * entry.spread)
     if judgement.unit.more_is_better:
         least, change = entry.median * (1 - allowed), 1 - value / entry.median
@@ -198,7 +178,7 @@ def _by_baseline(judgement: Judgement, value: float, entry: Entry, tolerance: fl
 
 
 def _unjudged(measured: Placed, machine: Machine) -> str:
-    """Return why a cell with a value cannot be judged."""
+    """Why a cell with a value cannot be judged."""
     cpuless = {node.name for node in machine.numa if node.memory_bytes and not node.cpus}
     if not cpuless.isdisjoint({measured.key.row, measured.key.column}):
         return "memory of NUMA nodes without CPUs, such as HBM or CXL: its capacity is unknown"
@@ -221,7 +201,7 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
 
 
 def without_value(result: TestcaseResult) -> Verdict:
-    """Return the verdict on what has no value."""
+    """The verdict on what has no value."""
     if result.status is Status.NO_MEMORY:
         return Verdict.UNKNOWN
     if result.status is Status.INTERRUPTED:

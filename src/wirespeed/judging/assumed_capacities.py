@@ -71,7 +71,7 @@ def unconfirmed(
 def is_sure(machine: Machine, link: Link) -> bool:
     """Whether the name of the GPU says what a link can do: its memory, its C2C, its NVLinks to a switch.
 
-    The slot of a card may be narrower or older than the card; that of a module is not. Bridges may have some
+    The slot of a card may be narrower or older than the card, but not of a module. Bridges may have some
     of the links. What only the user says of a log may be another machine.
     """
     if link.origin.startswith(GIVEN_MACHINE):
@@ -169,7 +169,7 @@ def far_below(judged: Sequence[Judgement], cells: Sequence[Placed]) -> Iterator[
 
 
 def without_peers(machine: Machine) -> frozenset[int]:
-    """Return the links of GPUs that are no peers of each other, by index.
+    """The links of GPUs that are no peers of each other, by index.
 
     The slots of a desktop machine differ, and one of its GPUs serves the display; sockets are between some
     GPUs without NVLink. Where a capacity is assumed, only the range judges them.

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError
-from ..results.baseline import Entry
+from ..results.baseline import BaselineCell
 from ..results.cells import Key, Placed
 from ..terminal import one_line
 from ..units import format_size, many, some
@@ -34,7 +34,7 @@ class BaselineUse:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was not compared, for people; empty if everything was."""
+        """What was not compared, in words; empty if everything was."""
         return tuple(
             f"{many(sum(counts.values()), 'value')} not compared, {why}: {named_testcases(counts)}"
             for counts, why in (
@@ -46,8 +46,8 @@ class BaselineUse:
         )
 
 
-def baseline_use(entries: Mapping[Key, Entry], cells: Iterable[Placed]) -> BaselineUse:
-    """Return how a baseline was used.
+def baseline_use(entries: Mapping[Key, BaselineCell], cells: Iterable[Placed]) -> BaselineUse:
+    """How a baseline was used.
 
     Args:
         entries: What the baseline says about the model of the machine.
@@ -70,7 +70,7 @@ def baseline_use(entries: Mapping[Key, Entry], cells: Iterable[Placed]) -> Basel
     return use
 
 
-def _why(use: BaselineUse, entries: Mapping[Key, Entry], measured: set[Key]) -> str:
+def _why(use: BaselineUse, entries: Mapping[Key, BaselineCell], measured: set[Key]) -> str:
     if not measured:
         return "the run has no values"
     if use.uncertain:
@@ -83,11 +83,11 @@ def _why(use: BaselineUse, entries: Mapping[Key, Entry], measured: set[Key]) -> 
 
 
 def _counted(keys: Iterable[Key]) -> dict[str, int]:
-    """Return the number of values of each testcase, by name."""
+    """The number of values of each testcase, by name."""
     counts = Counter(key.testcase for key in keys)
     return {name: counts[name] for name in sorted(counts)}
 
 
 def named_testcases(counts: Mapping[str, int]) -> str:
-    """Return some testcases, and the number of the others."""
+    """Some testcases, and the number of the others."""
     return one_line(some([*counts], _NAMED)) or "nothing"

@@ -17,14 +17,14 @@ from .verdict import Judgement, Verdict
 
 
 def quantile(ordered: Sequence[float], fraction: float) -> float:
-    """Return a quantile of sorted values, interpolated between neighbours."""
+    """A quantile of sorted values, interpolated between neighbours."""
     position = fraction * (len(ordered) - 1)
     i = int(position)
     return ordered[i] + (position - i) * (ordered[min(i + 1, len(ordered) - 1)] - ordered[i])
 
 
 def normal_of(ordered: Sequence[float]) -> float | None:
-    """Return what the better quarter of some sorted values reaches; None if they are too few.
+    """What the better quarter of some sorted values reaches; None if they are too few.
 
     This is normal as long as at most three quarters of them are slow.
     """
@@ -40,7 +40,7 @@ class ComparableCells:
         self._bounds: dict[tuple[float | None, float], str] = {}
 
     def group(self, measured: Placed, normal: float) -> Hashable:
-        """Return what comparable cells have in common: testcase, kinds of links, limit and typical value.
+        """What comparable cells have in common: testcase, kinds of links, limit and typical value.
 
         Args:
             measured: The cell.
@@ -66,7 +66,7 @@ SLOWEST = 1e-6
 
 
 @dataclass(frozen=True)
-class Seen:
+class PredictableCell:
     """A measured cell.
 
     Attributes:
@@ -99,8 +99,8 @@ def slow_keys(judgements: Iterable[Judgement]) -> frozenset[Key]:
     )
 
 
-def seen_cells(document: Document, judged: Sequence[Judgement]) -> list[Seen]:
-    """Return the cells whose value can be predicted, with their ratios to normal.
+def seen_cells(document: Document, judged: Sequence[Judgement]) -> list[PredictableCell]:
+    """The cells whose value can be predicted, with their ratios to normal.
 
     Normal is what the better quarter of comparable cells reaches, if that is as expected; else the typical
     value of the expected range.
@@ -123,7 +123,7 @@ def seen_cells(document: Document, judged: Sequence[Judgement]) -> list[Seen]:
             good = best if best >= least else normal
             typical, ratio = (max(reached / usual, SLOWEST) for usual in (normal, good))
             where = plans[key._replace(bytes=0)]
-            seen.append(Seen(key, number, typical, ratio, key in slow, cell.links, *where))
+            seen.append(PredictableCell(key, number, typical, ratio, key in slow, cell.links, *where))
     return seen
 
 

@@ -1,5 +1,5 @@
-"""Copies with the host in confidential computing mode, each judged by those of the other GPUs of the
-machine: their rate is that of encryption, which no table gives.
+"""Copies with the host in confidential computing mode, each judged by the other GPUs of the
+machine: encryption decides their rate, which no table gives.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ALONE = "encrypted (confidential computing): a baseline, or other GPUs, would j
 
 
 def by_other_gpus(judged: list[Judgement], cells: Sequence[Placed], machine: Machine) -> None:
-    """Judge copies between host and GPU by those of the other GPUs, in place; nothing without encryption."""
+    """Judge copies between host and GPU by other GPUs, in place; nothing without encryption."""
     if not machine.confidential:
         return
     gpus = {gpu.name for gpu in MachineVertices(machine).gpus}

@@ -61,7 +61,7 @@ class MaxAge:
     now: float
 
     def stale(self, document: Document) -> str:
-        """Return why a run is not judged: too old, of unknown age, or dated in the future; else nothing."""
+        """Why a run is not judged: too old, of unknown age, or dated in the future; else nothing."""
         ended = end_of(document)
         if ended is None:
             return "the time of the run is unknown, so it may be older than " + format_age(self.seconds)
@@ -74,7 +74,7 @@ class MaxAge:
 
 
 def end_of(document: Document) -> float | None:
-    """Return the end of a run, or its start if it never ended, in s since 1970; None if unknown."""
+    """The end of a run, or its start if it never ended, in s since 1970; None if unknown."""
     for text in (document.ended, document.started):
         try:
             time = datetime.fromisoformat(text)
@@ -85,5 +85,5 @@ def end_of(document: Document) -> float | None:
 
 
 def dated(time: float) -> str:
-    """Return a time in s since 1970 as a date and time of UTC."""
+    """A time in s since 1970 as a date and time of UTC."""
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M UTC")

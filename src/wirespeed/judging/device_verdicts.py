@@ -81,7 +81,7 @@ def _blamed(suspect: Suspect, devices: Container[str]) -> frozenset[str]:
 def device_lowest(figure: KeyFigure, judged: Judged, cells: Mapping[Key, frozenset[str]]) -> dict[str, float]:
     """The lowest value of a kind of path for each device that it ends at, in B/s.
 
-    These are the values that the key figure is the median of, and those of the testcase that it leads with.
+    These are the values that the key figure is the median of, and all of the testcase that it leads with.
     Collectives use all devices at once.
     """
     names = {*figure.testcases, figure.lead.key.testcase}

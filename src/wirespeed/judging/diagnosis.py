@@ -46,7 +46,7 @@ class Diagnosis(Tabular):
         slow: Number of slow cells.
         unexplained: Number of slow cells that no finding may explain.
         unreadable: Facts that could not be read.
-        has_facts: Whether the run has facts at all; those of older versions have none.
+        has_facts: Whether the run has facts at all; runs of older versions have none.
         simulated: Whether no hardware was measured.
         unpredicted: Number of slow cells that are even slower than the causes predict which explain others.
     """
@@ -70,7 +70,7 @@ class Diagnosis(Tabular):
 
 
 def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
-    """Return the causes that explain the slow cells of a run, or that its facts speak for.
+    """The causes that explain the slow cells of a run, or that its facts speak for.
 
     A cause *explains* a cell if the limits of the machine, changed as the cause changes it, predict the
     value, and the predictions for all other cells fit, too (see ``fit``). For what is left, a cause that
@@ -200,7 +200,7 @@ def _is_setting(finding: Finding) -> bool:
 
 
 def _known(document: Document, explanation: Explanation) -> Finding | None:
-    """Return the cause that explains cells; None if the slow link or device has no known cause."""
+    """The cause that explains cells; None if the slow link or device has no known cause."""
     hypothesis, *rivals = explanation.hypotheses
     if (cause := hypothesis.cause) is None:
         return None
@@ -214,7 +214,7 @@ def _known(document: Document, explanation: Explanation) -> Finding | None:
 
 
 def _commands(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
-    """Return the commands that confirm causes at a place, each once; of several, with what they show."""
+    """The commands that confirm causes at a place, each once; of several, with what they show."""
     return tuple(
         dict.fromkeys(
             at_device(cause.confirm, machine, place)
@@ -232,7 +232,7 @@ _CORRUPTING = ("iommu", "acs")
 
 
 def _of_pairs(document: Document, facts: Facts, slow: Sequence[Judgement]) -> Finding | None:
-    """Return what may slow down pairs of GPUs that are slower than another way, and that no fact shows."""
+    """What may slow down pairs of GPUs that are slower than another way, and that no fact shows."""
     causes = _unread(document, facts)
     if not causes or not slow:
         return None
@@ -246,7 +246,7 @@ def _of_pairs(document: Document, facts: Facts, slow: Sequence[Judgement]) -> Fi
 
 
 def _unread(document: Document, facts: Facts) -> list[Cause]:
-    """Return the causes of slow pairs of GPUs of which no fact shows whether they apply."""
+    """The causes of slow pairs of GPUs of which no fact shows whether they apply."""
     places = ("", *(gpu.name for gpu in document.machine.gpus))
     causes = {cause.name: cause for cause in CAUSES}
     return [
@@ -255,7 +255,7 @@ def _unread(document: Document, facts: Facts) -> list[Cause]:
 
 
 def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
-    """Return the settings that can explain wrong data: those that facts show, else those that none rules out.
+    """The settings that can explain wrong data: those that facts show, else those that none rules out.
 
     Only what facts show can make copies with the host wrong.
     """
@@ -269,7 +269,7 @@ def corrupting(document: Document, wrong: WrongData) -> list[Cause]:
 
 
 def _slow_paths(document: Document) -> list[_Slow]:
-    """Return slow paths between nodes and slow nodes, which causes of the network at an end may explain."""
+    """Slow paths between nodes and slow nodes, which causes of the network at an end may explain."""
     found = document.qualification
     names = [node.name for node in found.nodes] if found else []
     return [
@@ -287,7 +287,7 @@ def _slow_paths(document: Document) -> list[_Slow]:
 class _Slow:
     """A slow cell: its key, and kind, host and device of each end of the links that it loads.
 
-    The settings of its run are None if they are those of the host, as the facts have them.
+    The settings of its run are None if the facts of the host have them.
     """
 
     key: Key
@@ -296,7 +296,7 @@ class _Slow:
     settings: tuple[str, ...] | None = None
 
     def fits(self, cause: Cause, sign: Sign) -> bool:
-        """Return whether a cause may slow it down, at the device and host of a sign, in its run."""
+        """Whether a cause may slow it down, at the device and host of a sign, in its run."""
         if cause.collectives and not self.collective:
             return False
         if self.settings is not None and sign.settings and not {*sign.settings} & {*self.settings}:
@@ -308,7 +308,7 @@ class _Slow:
 
 
 def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
-    """Return what the slow cells load. The links between the hosts of a job are in no description.
+    """What the slow cells load. The links between the hosts of a job are in no description.
 
     They are loaded by collectives, and by cells whose links are unknown.
     """

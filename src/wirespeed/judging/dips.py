@@ -26,7 +26,7 @@ class Dip:
     Attributes:
         key: The value of the size, which the verdicts are on.
         size, other: The slow size and the neighbouring one, in bytes.
-        times: Time of the slow size over that of the other one.
+        times: Time of the slow size over the time of the other one.
         returns: Whether the time is not too long for the size alone, but a larger size is faster again.
     """
 
@@ -45,7 +45,7 @@ class Dip:
 
 
 def dips(document: Document) -> tuple[Dip, ...]:
-    """Return the sizes of all curves of a run that are far slower than a neighbouring one."""
+    """The sizes of all curves of a run that are far slower than a neighbouring one."""
     return tuple(
         dip
         for result in document.testcases
@@ -117,7 +117,7 @@ def _valleys(
 
 
 def _seconds(cell: Cell, sizes: Sequence[float], unit: Unit) -> float:
-    """Return the time of a value, in s; of several samples the shortest: short ones are easily disturbed."""
+    """The time of a value, in s; of several samples the shortest: short ones are easily disturbed."""
     value = cell.value or 0.0
     if unit is Unit.TIME:
         return min([value, *(s for s in cell.samples if s > 0)])

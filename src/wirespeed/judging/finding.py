@@ -60,7 +60,7 @@ class Finding:
 
     @property
     def where(self) -> str:
-        """Host and place, for people; empty for the machine."""
+        """Host and place as text; empty for the machine."""
         return ": ".join(filter(None, (self.host, self.place)))
 
     @property
@@ -73,7 +73,7 @@ class Finding:
 
     @property
     def certainty(self) -> str:
-        """How sure it is, for people."""
+        """How sure it is, in words."""
         if self.likely:
             return "likely cause"
         if self.is_explaining:
@@ -97,7 +97,7 @@ class Finding:
 
     @property
     def explains(self) -> str:
-        """How many of the slow values it explains, for people; empty if it explains nothing."""
+        """How many of the slow values it explains, in words; empty if it explains nothing."""
         if self.cells:
             return f"{self.verb} {self.cells} of {many(self.slow, 'slow value')}"
         return f"explains {many(self.lower, 'value')} below the typical ones" if self.lower else ""
@@ -111,7 +111,7 @@ class Finding:
     def details(self) -> list[tuple[str, str]]:
         """Evidence, prediction, alternatives, confirmation and remedy, each with its name.
 
-        Commands are behind ``to confirm``; further ones have no name.
+        Commands are behind ``confirm``; further ones have no name.
         """
         first, *more = self.commands or ("",)
         details = (
@@ -119,7 +119,7 @@ class Finding:
             ("predicted", self._predicted),
             *(("or", other.title) for other in self.others),
             ("to distinguish", self._telling),
-            ("to confirm", first),
+            ("confirm", first),
             *(("", command) for command in more),
             ("remedy", self.cause.remedy),
         )

@@ -23,7 +23,7 @@ from ..results.cells import Key
 from ..statistics import grouped
 from .causes import CAUSES, signs_of
 from .causes.record import Sign, devices_at, heaviest, speaking
-from .cells_seen import SLOWEST, Routes, Seen, seen_cells, slow_keys
+from .cells_seen import SLOWEST, PredictableCell, Routes, seen_cells, slow_keys
 from .predictions import Hypothesis, Predictions, typical_rates
 from .verdict import Judgement
 
@@ -71,7 +71,7 @@ _ENOUGH = 0.5
 #: A hypothesis that concerns less than this fraction of what another one explains is not examined: one GPU of
 #: 72 does not explain why all are slow. Without it, such a run takes four times as long to diagnose.
 _HOPELESS = 1 / 16
-#: Maximum number of causes at once: each is fitted to what the others leave.
+#: Maximum number of causes: each is fitted to what the others leave.
 _MOST_CAUSES = 3
 
 
@@ -110,7 +110,7 @@ class _Scored:
 
 
 def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -> tuple[Explanation, ...]:
-    """Return what explains the slow cells of a run, the first cause first; empty if nothing does."""
+    """What explains the slow cells of a run, the first cause first; empty if nothing does."""
     evidence = {
         cause.name: list(signs_of(cause, document.machine, facts)) if document.facts else []
         for cause in CAUSES
@@ -170,8 +170,8 @@ def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -
     return tuple(explanations)
 
 
-def _explains(cell: Seen, predicted: float, shared: float, unsure: float) -> bool:
-    """Return whether a prediction explains a low cell, given how comparable cells differ from typical."""
+def _explains(cell: PredictableCell, predicted: float, shared: float, unsure: float) -> bool:
+    """Whether a prediction explains a low cell, given how comparable cells differ from typical."""
     effect = math.log(predicted)
     off = min(abs(math.log(cell.typical) - effect - shared), abs(math.log(cell.ratio) - effect))
     return off <= max(_KNOWN, 2 * unsure * abs(effect)) and predicted <= 1 - _LOWERED
@@ -187,7 +187,7 @@ class _Fitter:
     """Scores hypotheses about one run."""
 
     def __init__(
-        self, document: Document, seen: Sequence[Seen], low: Collection[int], facts: Facts,
+        self, document: Document, seen: Sequence[PredictableCell], low: Collection[int], facts: Facts,
         evidence: Mapping[str, Sequence[Sign]],
     ) -> None:  # fmt: skip
         self.document = document
@@ -218,7 +218,7 @@ class _Fitter:
         self._good = Predictions(Network(document.machine), typical_rates(document.machine))
 
     def scored(self, machine: Machine, before: Effects, left: Collection[int]) -> list[_Scored]:
-        """Return the hypotheses that explain some of the slow cells that are left, the best first."""
+        """The hypotheses that explain some of the slow cells that are left, the best first."""
         self._costs_before, self._rerouted = {}, (("", ""), {})
         low = np.array(sorted(left))
         reaching = []
@@ -260,7 +260,7 @@ class _Fitter:
 
     @staticmethod
     def _nearest(machine: Machine, place: str, cause: Cause, effect: Effect, factor: float) -> Hypothesis:
-        """Return a cause with the possible amount that is nearest to a factor."""
+        """A cause with the possible amount that is nearest to a factor."""
         if not effect.amounts:
             return Hypothesis(effect.apply(machine, place, factor), place, cause, effect, factor, factor)
         _, value, amount = min(
@@ -274,7 +274,7 @@ class _Fitter:
 
     @staticmethod
     def _nameless(machine: Machine) -> Iterable[frozenset[int]]:
-        """Return the links that may be slow without a known cause: one, both ways, or all of a vertex."""
+        """The links that may be slow without a known cause: one, both ways, or all of a vertex."""
         by_place: dict[object, set[int]] = {}
         for i, link in enumerate(machine.links):
             ends = link.ends
@@ -283,7 +283,7 @@ class _Fitter:
         return dict.fromkeys(map(frozenset, by_place.values()))
 
     def _touched(self, machine: Machine, changed: Machine, effect: Effect | None) -> tuple[Cells, Effects]:
-        """Return the cells that load a link which is different on a changed machine, and how far."""
+        """The cells that load a link which is different on a changed machine, and how far."""
         kept = set(changed.links)
         loading = [
             self.by_link[i] for i, link in enumerate(machine.links) if link not in kept and i in self.by_link
@@ -299,7 +299,7 @@ class _Fitter:
     def _factors(
         self, machine: Machine, changed: Machine, left: Cells, effect: Effect | None = None
     ) -> list[float]:
-        """Return by how much the links that change may be slower, as the low cells show."""
+        """By how much the links that change may be slower, as the low cells show."""
         touched, loads = self._touched(machine, changed, effect)
         reroutes = effect is not None and effect.reroutes
         is_low = np.isin(touched, left)
@@ -365,13 +365,13 @@ class _Fitter:
         )
         return _Scored(gain, score, hypothesis, ratios, explained, evidence, weight)
 
-    def _ratio(self, cell: Seen, changed: Predictions) -> float:
-        """Return the predicted value on a changed machine over that on the good one."""
+    def _ratio(self, cell: PredictableCell, changed: Predictions) -> float:
+        """The predicted value on a changed machine over that on the good one."""
         good, slowed = (values.of(cell.measurement)[cell.place] for values in (self._good, changed))
         return max(slowed / good, SLOWEST) if good and slowed else 1.0
 
     def _cost(self, group: int, effects: Effects, unsure: float) -> tuple[float, float]:
-        """Return half the squared deviation of comparable cells from their predictions, and what they share.
+        """Half the squared deviation of comparable cells from their predictions, and what they share.
 
         All of them may differ from the typical value in the same way, which counts once.
         """
@@ -387,7 +387,7 @@ class _Fitter:
         return min(costs)
 
     def _by_facts(self, cause: Cause, effect: Effect, hypothesis: Hypothesis) -> tuple[str, Weight, bool]:
-        """Return the facts that speak for a cause at a place, their weight, and whether facts contradict."""
+        """The facts that speak for a cause at a place, their weight, and whether facts contradict."""
         machine, place = self.document.machine, hypothesis.place
         if about := speaking(self.evidence[cause.name], machine, place, self.hosts, of_all=not place):
             texts = dict.fromkeys(": ".join(filter(None, (sign.host, sign.text))) for sign in about)

@@ -35,14 +35,14 @@ class PublishedGate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One threshold. It applies to machines that match all given fields.
 
     Attributes:
-        measures: What it measures, for people.
+        measures: What it measures, in words.
         at_least: The lowest rate that passes, with its unit.
         source: Repository and file.
         testcases: Testcases that measure the same, with the wildcards ``*`` and ``?``.
         models: Models of GPUs, with the wildcards ``*`` and ``?``; empty for any machine.
         gpus: Number of GPUs per node; 0 for any.
         nodes: Number of nodes.
-        size: Lowest size at which a lower rate is a failure. The default is that of expected ranges.
+        size: Lowest size at which a lower rate is a failure. The default is the size of expected ranges.
         link: Kind of the links that limit the rate; a path without such a link does not make the gate
             impossible.
         network: Rate of the network of a node in each direction, if known.
@@ -235,7 +235,7 @@ def unsuitable(gates: GateSet, machine: Machine) -> str:
 
 
 def _others(gate: PublishedGate, machine: Machine) -> set[str]:
-    """Return the GPUs of a machine that a gate is not for."""
+    """The GPUs of a machine that a gate is not for."""
     models = gate.models or ("*",)
     return {gpu.name for gpu in machine.gpus if not any(fnmatchcase(gpu.model, m) for m in models)}
 
@@ -301,7 +301,7 @@ def _compare(
 
 
 def _other_size(gate: PublishedGate, machine: Machine, gpus: int) -> str:
-    """Return which number of nodes or GPUs a gate is for if the run has another; empty if it fits."""
+    """Which number of nodes or GPUs a gate is for if the run has another; empty if it fits."""
     if gate.nodes != max(1, len({rank.host for rank in machine.ranks})):
         return many(gate.nodes, "node")
     if gate.gpus and (len(machine.ranks) or gpus) != gate.gpus * gate.nodes:
@@ -310,7 +310,7 @@ def _other_size(gate: PublishedGate, machine: Machine, gpus: int) -> str:
 
 
 def _beyond_network(gate: PublishedGate, threshold: float) -> str:
-    """Return why no collective between nodes can pass a gate; empty if one can.
+    """Why no collective between nodes can pass a gate; empty if one can.
 
     A node of N sends at least the bytes that a rank of N sends, so that the bus bandwidth of n ranks is at
     most ``(n - 1) / n`` over ``(N - 1) / N`` times the rate of the network.
@@ -327,7 +327,7 @@ def _beyond_network(gate: PublishedGate, threshold: float) -> str:
 def _beyond_links(
     gate: PublishedGate, threshold: float, fitting: Sequence[Judgement], limits: _Limits, document: Document
 ) -> str:
-    """Return why the links do not allow a cell to pass a gate; empty if they do, or if links are missing.
+    """Why the links do not allow a cell to pass a gate; empty if they do, or if links are missing.
 
     The limit of NVLink counts only active links. A threshold above it says nothing about the gate if a GPU
     has inactive links, or the path has no NVLink at all.
@@ -344,7 +344,7 @@ def _beyond_links(
 
 
 def _remark(threshold: float, expected: tuple[float, float] | None) -> str:
-    """Return in what way a possible gate is far from the expected range; empty if it is not."""
+    """In what way a possible gate is far from the expected range; empty if it is not."""
     if expected and threshold < expected[0] * MEANINGLESS:
         return "meaningless: so low that a link at half speed would pass"
     if expected and threshold > expected[1]:

@@ -89,7 +89,7 @@ class Missing:
         part: What it is.
         verdict: Fail if it is missing, warn if that is likely or not known, waived if it was left out on
             purpose.
-        text: What is the case, as a sentence without a full stop.
+        text: What was found, as a sentence without a full stop.
         where: PCI addresses or devices; empty for the host.
         slots: Slots of the addresses, as far as the system knows them.
         expected, found: What should be there, and what is: numbers of devices or bytes, or the model. None if
@@ -115,7 +115,7 @@ class Missing:
 def missing(
     document: Document, expected: Inventory | None = None, baseline: Inventory | None = None
 ) -> tuple[Missing, ...]:
-    """Return what is missing, the worst first.
+    """What is missing, the worst first.
 
     Args:
         document: The run.
@@ -282,13 +282,13 @@ def _unsupported(host: Possession, document: Document) -> Iterator[Missing]:
 
 
 def _is_left_alone(address: str, facts: Facts) -> bool:
-    """Return whether the administrator has given a GPU to virtual machines, or excluded it."""
+    """Whether the administrator has given a GPU to virtual machines, or excluded it."""
     passed_on = facts.text(Known.PCI_DRIVER, address) in _PASSED_ON
     return passed_on or facts.text(Known.DEVICE_FILE, address) == EXCLUDED
 
 
 def _unseen(address: str, facts: Facts, models: Collection[str], *, is_fallen: bool) -> Missing | None:
-    """Return what is wrong with a GPU that the driver does not show; None if it was not given to us."""
+    """What is wrong with a GPU that the driver does not show; None if it was not given to us."""
     driver, file = facts.text(Known.PCI_DRIVER, address), facts.text(Known.DEVICE_FILE, address)
     in_container = facts.text(Known.CONTAINER) == ON
     fell = "; it fell off the bus (Xid 79)" if is_fallen else ""
@@ -316,7 +316,7 @@ def _of_gpu(address: str, facts: Facts, verdict: Verdict, text: str) -> Missing:
 
 
 def _without_driver(usable: Iterable[str], facts: Facts, why: str) -> Missing:
-    """Return that GPUs cannot be used because the driver, or a library, is missing."""
+    """That GPUs cannot be used because the driver, or a library, is missing."""
     addresses = tuple(usable)
     loaded = facts.text(Known.DRIVER_LOADED) == ON
     reason = why if loaded else "the NVIDIA driver is not loaded"
@@ -425,12 +425,12 @@ def _step(part: InventoryPart, machine: Machine, has_none: bool) -> Advice:
 
 
 def _who(devices: Sequence[str]) -> str:
-    """Return some devices, or the host, for people."""
+    """Some devices, or the host, as text."""
     return some(devices, _NAMED) or "the host"
 
 
 def _has(part: InventoryPart, number: float, devices: Sequence[str]) -> str:
-    """Return what some devices, or the host, have."""
+    """The text that some devices, or the host, have a number of a part."""
     where = [*filter(None, devices)]
     return f"{_who(where)} {'have' if len(where) > 1 else 'has'} {_amount(part, number)}"
 
@@ -445,7 +445,7 @@ def _amount(part: InventoryPart, number: float) -> str:
 def _count(
     host: Possession, inventory: Inventory, part: InventoryPart, number: float, unseen: Iterable[Missing]
 ) -> Missing:
-    """Return that there are fewer GPUs or NICs than expected, and which are missing."""
+    """That there are fewer GPUs or NICs than expected, and which are missing."""
     facts, expected = host.facts, inventory.numbers[part]
     usable = set(host.gpus if part is InventoryPart.GPUS else host.nics)
     good = inventory.gpu_addresses if part is InventoryPart.GPUS else inventory.nic_addresses
@@ -474,7 +474,7 @@ def _slots(addresses: Iterable[str], facts: Facts) -> tuple[str, ...]:
 
 
 def _named(addresses: Iterable[str], facts: Facts) -> str:
-    """Return addresses with their slots, for people."""
+    """Addresses with their slots as text."""
     return some([_place(address, facts) for address in addresses], _NAMED)
 
 

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..features import functions
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Unit
-from ..results.baseline import Entry
+from ..results.baseline import BaselineCell
 from ..results.cells import Key, Placed, busy_devices, placed
 from ..results.overrides import check_links
 from ..statistics import grouped
@@ -143,7 +143,7 @@ def _of_slowest_product(measured: Placed, machine: Machine) -> Placed:
 def _by_criteria(
     document: Document,
     cells: Sequence[Placed],
-    entries: Mapping[Key, Entry],
+    entries: Mapping[Key, BaselineCell],
     small: Mapping[Key, str],
     by: Criteria,
 ) -> list[Judgement]:
@@ -165,7 +165,7 @@ def _by_criteria(
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why, faster_than=above)
     for i, measured in enumerate(cells):
-        if judged[i].verdict.is_judged and not _is_final(measured, entries):
+        if judged[i].verdict.is_judged and not _is_final(entries.get(measured.key)):
             reference = published.of(measured)
             judged[i] = tightened(judged[i], reference, scatter.of(measured)) if reference else judged[i]
     for i in far_below(judged, cells) if document.imported else ():
@@ -191,23 +191,22 @@ def _warn_of_bridges(judged: list[Judgement], cells: Sequence[Placed]) -> None:
 
 
 def _by_other_ways(
-    judged: list[Judgement], cells: Sequence[Placed], entries: Mapping[Key, Entry], machine: Machine
+    judged: list[Judgement], cells: Sequence[Placed], entries: Mapping[Key, BaselineCell], machine: Machine
 ) -> dict[int, Judgement]:
     """The judgements on copies that are slower than other ways between the same ends, by index.
 
-    What the user or a baseline expects of a value is final. The judgements are replaced.
+    What a baseline expects of a value is final. The judgements are replaced.
     """
-    final = {i for i, measured in enumerate(cells) if _is_final(measured, entries)}
+    final = {i for i, measured in enumerate(cells) if _is_final(entries.get(measured.key))}
     slower = by_other_ways(judged, cells, final, machine)
     for i, judgement in slower.items():
         judged[i] = judgement
     return slower
 
 
-def _is_final(measured: Placed, entries: Mapping[Key, Entry]) -> bool:
-    """Whether the user or a baseline says what is expected of a value."""
-    entry = entries.get(measured.key)
-    return measured.cell.expect is not None or (entry is not None and entry.judges)
+def _is_final(entry: BaselineCell | None) -> bool:
+    """Whether a baseline says what is expected of a value."""
+    return entry is not None and entry.judges
 
 
 def _by_dips(judged: list[Judgement], document: Document) -> list[Dip]:
@@ -242,7 +241,7 @@ def gates(document: Document, name: GateSetName | str | Path, check: Check | Non
 
 
 def _unless_busy(judgement: Judgement, measured: Placed, machine: Machine) -> Judgement:
-    """Return the judgement on a cell, or that another process used its device.
+    """The judgement on a cell, or that another process used its device.
 
     Many machines have some processes on their CPUs, which can only lower a value: one that is as expected
     although they ran is normal. They take no memory of the host, but those on a device may take all of its.
@@ -261,7 +260,7 @@ def _unless_busy(judgement: Judgement, measured: Placed, machine: Machine) -> Ju
 
 
 def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, float]:
-    """Return the rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
+    """The rate that the CPUs reached in each memory: link index -> bytes read and written, in B/s."""
     rates: dict[int, float] = {}
     for measured in cells:
         if measured.result.name in _STREAM and measured.cell.value and len(measured.cell.links) == 1:
@@ -278,7 +277,7 @@ def _problems(document: Document, wrong: Sequence[WrongData]) -> Iterator[Missin
 
 
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
-    """Return the verdict on a testcase from those on its cells; one that ended early is no pass."""
+    """The verdict on a testcase from those on its cells; one that ended early is no pass."""
     verdict = worst(verdicts or (Verdict.WAIVED,))
     if result.status.good:
         return verdict
@@ -311,10 +310,6 @@ def _blame(
             continue
         normal = (judgement.normal or cell.expected[1]) / cell.limit
         low = judgement.verdict is Verdict.FAIL
-        if low and cell.expect:
-            if not judgement.least or cell.value >= judgement.least:
-                continue  # too high
-            normal = judgement.least / cell.limit
         indices.append(i)
         reached = max(cell.value / cell.limit, _LOWEST)
         observations.append(Observation(group, reached, normal, cell.links, low, cell.value, cell.limit))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def unjudged(check: Check, why: str) -> Check:
-    """Return a Check that judges nothing, for one reason."""
+    """A Check that judges nothing, for one reason."""
     from .verdict import Verdict
 
     judgements = tuple(
@@ -58,7 +58,7 @@ class Judged(Tabular):
 
     @classmethod
     def of(cls, run: Document | Judged) -> Judged:
-        """Return a run that is judged; a Document by the limits of its links."""
+        """A run that is judged; a Document by the limits of its links."""
         return run if isinstance(run, Judged) else cls(run)
 
     def __repr__(self) -> str:
@@ -148,7 +148,7 @@ class Judged(Tabular):
         return tuple(placed(self.document))
 
     def renewed(self, document: Document) -> Judged:
-        """Return the same verdicts for a Document that has the same values, such as that of the ended run."""
+        """The same verdicts for a Document that has the same values, such as the run when it has ended."""
         later = replace(self, document=document)
         found = {name: value for name, value in vars(self).items() if name in ("check", "diagnosis")}
         vars(later).update(found)

@@ -73,7 +73,7 @@ class KeyFigure:
 
 
 def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
-    """Return a key figure for each kind of path that has a rate."""
+    """A key figure for each kind of path that has a rate."""
     collectives = {result.name for result in document.testcases if result.collective}
     wrong = {
         (result.name, table.rows.labels[cell.row], table.columns.labels[cell.column])
@@ -104,7 +104,7 @@ def key_figures(document: Document, check: Check) -> tuple[KeyFigure, ...]:
 def _failed(
     document: Document, check: Check, collectives: Collection[str], wrong: Collection[tuple[str, str, str]]
 ) -> dict[PathKind, tuple[str, ...]]:
-    """The places of each kind of path without a right value, those of most values first."""
+    """The places of each kind of path without a right value, the places of most values first."""
     places: dict[PathKind, Counter[str]] = {}
     for judgement in check.judgements:
         key = judgement.key
@@ -121,7 +121,7 @@ def _failed(
 
 
 def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -> KeyFigure | None:
-    """Return the key figure of a kind of path; None if it has no rate.
+    """The key figure of a kind of path; None if it has no rate.
 
     Rates of buffers that a cache may keep, such as the ``cache`` of the CPUs, in bytes, are not those of a
     memory.
@@ -156,7 +156,7 @@ def _key_figure(kind: PathKind, judgements: Sequence[Judgement], cache: float) -
 
 
 def fraction(judgement: Judgement) -> float:
-    """Return the fraction of a share; 0 if there is none."""
+    """The fraction of a share; 0 if there is none."""
     ratio = share(judgement)
     return ratio.fraction if ratio else 0.0
 

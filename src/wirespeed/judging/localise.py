@@ -67,7 +67,7 @@ class Observation(NamedTuple):
     limit: float = 0.0
 
     def payload(self, link: Link) -> float:
-        """Return the fraction of the capacity of a link that is payload; without a value, the ratio.
+        """The fraction of the capacity of a link that is payload; without a value, the ratio.
 
         A limit above the capacity is that of several transfers, which share the load between links.
         """
@@ -77,7 +77,7 @@ class Observation(NamedTuple):
 
 
 def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culprit]:
-    """Return the culprits that explain the low observations, the one that explains most first."""
+    """The culprits that explain the low observations, the one that explains most first."""
     ratios, doubtful = _relative(machine, observations)
     low = frozenset(ratios)
     candidates = _candidates(_Graph(machine), observations, low, doubtful) if low else []
@@ -106,7 +106,7 @@ def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culp
 def _relative(
     machine: Machine, observations: Sequence[Observation]
 ) -> tuple[dict[int, float], frozenset[int]]:
-    """Return the low observations with their ratios to normal, and the doubtful ones.
+    """The low observations with their ratios to normal, and the doubtful ones.
 
     Normal is the value that the better quarter of comparable cells reaches; this holds while at most three
     quarters are slow. The deviation is that of the same better quarter, for a normal distribution; the
@@ -187,7 +187,7 @@ class _Candidate:
     innocent: int
 
     def preferred(self, low: frozenset[int]) -> tuple[int, float, int]:
-        """Return a sort key; of candidates that explain the same observations, the largest is named.
+        """A sort key; of candidates that explain the same observations, the largest is named.
 
         A link goes before a device or switch, which goes before a pair; of links, the one that decides more.
         """
@@ -262,7 +262,7 @@ def _candidates(
 
 
 def _carried(graph: _Graph, observations: Sequence[Observation], low: frozenset[int]) -> dict[int, float]:
-    """Return the lowest fraction of its capacity that each link carries for a low observation, as payload.
+    """The lowest fraction of its capacity that each link carries for a low observation, as payload.
 
     An observation with less payload shows nothing of the link: its load is that of requests of the other
     direction, of which it is only known what is typical.
@@ -277,13 +277,13 @@ def _carried(graph: _Graph, observations: Sequence[Observation], low: frozenset[
 
 
 def _weakest(observation: Observation, links: frozenset[int]) -> float:
-    """Return how far an observation depends on that of some links on which it depends least."""
+    """How far an observation depends on that of some links on which it depends least."""
     weights = {link: taken * part for link, taken, part in observation.links if part}
     return min(weights.get(link, 1.0) for link in links)
 
 
 def suspects_of_links(machine: Machine) -> list[tuple[Suspect, ...]]:
-    """Return each link as a suspect: in its direction, and in both directions."""
+    """Each link as a suspect: in its direction, and in both directions."""
     graph = _Graph(machine)
     return [
         tuple(suspect for order, suspect in graph.suspects(link) if order < _DEVICE_ORDER)
@@ -300,14 +300,14 @@ class _Graph:
         self.index = {(*link.ends, link.kind): i for i, link in enumerate(machine.links)}
 
     def suspects(self, link: Link) -> list[_Key]:
-        """Return the candidates that a link belongs to, each with its order."""
+        """The candidates that a link belongs to, each with its order."""
         if link.kind is LinkKind.MEMORY:
             return [(0, self.all.memory(link.source)), (_DEVICE_ORDER, self.all.vertex(link.source))]
         ends = [self.all.vertex(end) for end in link.ends]
         return [*enumerate(self.all.link(link)), *((_DEVICE_ORDER, end) for end in ends)]
 
     def path(self, links: Iterable[tuple[int, float, float]]) -> frozenset[int]:
-        """Return the links between vertices among those of an observation."""
+        """The links between vertices among those of an observation."""
         return frozenset(
             link
             for link, taken, part in links
@@ -315,13 +315,13 @@ class _Graph:
         )
 
     def reverse(self, path: Iterable[int]) -> frozenset[int]:
-        """Return the links in the opposite direction, where they exist."""
+        """The links in the opposite direction, where they exist."""
         links = (self.links[i] for i in path)
         opposite = (self.index.get((link.destination, link.source, link.kind)) for link in links)
         return frozenset(i for i in opposite if i is not None)
 
     def ends(self, path: Iterable[int]) -> tuple[str, str] | None:
-        """Return the vertices at the ends of a path; None if it has none."""
+        """The vertices at the ends of a path; None if it has none."""
         links = [self.links[i] for i in path]
         sources, destinations = {link.source for link in links}, {link.destination for link in links}
         starts, ends = sorted(sources - destinations), sorted(destinations - sources)
@@ -420,7 +420,7 @@ class WrongData:
 
 
 def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ...]:
-    """Return what delivered wrong data, the most frequent first.
+    """What delivered wrong data, the most frequent first.
 
     A device explains the wrong data of its paths if it has more of them than most devices at their other
     ends.
@@ -456,7 +456,7 @@ def wrong_data(cells: Iterable[Placed], machine: Machine) -> tuple[WrongData, ..
 
 
 def _is_pcie(path: _Path, network: Network) -> bool:
-    """Return whether the route of a path uses PCIe; False if it is unknown."""
+    """Whether the route of a path uses PCIe; False if it is unknown."""
     try:
         routes = [network.route(path[0], end) for end in path[1:]]
     except MachineError:

@@ -35,7 +35,7 @@ _SUSPECTED_FACTOR = 0.5
 
 
 def distinguishing(document: Document, rivals: Sequence[Hypothesis]) -> Testcase | None:
-    """Return the testcase whose values distinguish a hypothesis from its rivals; None if there is none.
+    """The testcase whose values distinguish a hypothesis from its rivals; None if there is none.
 
     Testcases of a lower tier come first. Of these, it is the one that distinguishes most rivals, and
     whose values differ most.
@@ -62,7 +62,7 @@ def distinguishing(document: Document, rivals: Sequence[Hypothesis]) -> Testcase
 
 
 def suspected(document: Document) -> dict[tuple[Cause, str], tuple[Testcase, ...]]:
-    """Return the testcases that would show what facts speak for, by cause and place.
+    """The testcases that would show what facts speak for, by cause and place.
 
     They are the simplest of the quick tier that depend on each link that the cause would change. If the facts
     show no defect that values can show, there is nothing to start with: the result is empty.
@@ -131,12 +131,12 @@ class _Candidates:
         self.good = Predictions(self.network, typical_rates(document.machine))
 
     def of(self, tier: Tier) -> list[Testcase]:
-        """Return those of a tier, the simplest first: those with the fewest transfers at once."""
+        """Those of a tier, the simplest first: those with the fewest transfers at once."""
         cases = not_run(self._document, tier)
         return sorted(cases, key=lambda case: max((len(m.works) for m in self.measurements(case)), default=0))
 
     def measurements(self, case: Testcase) -> tuple[Measurement, ...]:
-        """Return the Measurements of a testcase that links limit; none if there are too many."""
+        """The Measurements of a testcase that links limit; none if there are too many."""
         if case.name not in self._measurements:
             plan = Plan()
             with suppress(WirespeedError):  # it cannot be measured on this machine
@@ -209,5 +209,5 @@ class _Compared:
 
 
 def _ends(machine: Machine) -> list[tuple[str, str]]:
-    """Return the ends of the links, on which the routes depend."""
+    """The ends of the links, on which the routes depend."""
     return [link.ends for link in machine.links]

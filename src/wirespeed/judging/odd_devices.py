@@ -50,13 +50,13 @@ def odd_devices(document: Document, facts: Facts) -> Iterator[tuple[tuple[str, .
 
 
 def _models(machine: Machine) -> dict[str, list[str]]:
-    """Return the names of the GPUs of each model."""
+    """The names of the GPUs of each model."""
     of_ranks = [(rank.model, f"{rank.index}/{rank.device}") for rank in machine.ranks]
     return grouped(of_ranks or ((gpu.model, gpu.name) for gpu in machine.gpus))
 
 
 def _nvlinks(machine: Machine, names: Sequence[str], facts: Facts) -> dict[str, float]:
-    """Return the rate of the NVLinks of each GPU in each direction, in B/s.
+    """The rate of the NVLinks of each GPU in each direction, in B/s.
 
     Nothing if one is unknown, or if the numbers of active links differ, which is a cause that doctor names.
     """
@@ -73,7 +73,7 @@ def _nvlinks(machine: Machine, names: Sequence[str], facts: Facts) -> dict[str, 
 
 
 def _unlike(values: Mapping[str, float], noun: str) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yield the GPUs whose number of peers or rate of NVLinks is unlike that of most, and what differs."""
+    """Yield the GPUs whose number of peers or rate of NVLinks is unlike most others, and what differs."""
 
     def said(value: float) -> str:
         if not value:
@@ -99,7 +99,7 @@ class _Gap(NamedTuple):
 
 
 def _gaps(document: Document, names: Sequence[str]) -> list[_Gap]:
-    """Return the values of some GPUs that are missing."""
+    """The values of some GPUs that are missing."""
     if document.interrupted:
         return []
     others = frozenset(name for alike in _models(document.machine).values() for name in alike) - {*names}
@@ -135,7 +135,7 @@ def _without_value(
 
 
 def _lacking(gaps: Sequence[_Gap], names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the GPUs that explain the missing values: in turn those that most of them have in common.
+    """The GPUs that explain the missing values: in turn those that most of them have in common.
 
     If all lack the same number, none is odd, unless the opposite directions have values.
     """

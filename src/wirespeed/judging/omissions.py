@@ -16,7 +16,7 @@ from .replanned import plan_options
 
 
 def doubts(document: Document) -> tuple[str, ...]:
-    """Return why values that are as expected are no pass.
+    """Why values that are as expected are no pass.
 
     The data were not verified, a requested testcase was not measured, the time limit ended the run before
     all that was requested was measured, or each device once, or an imported log may lack values.
@@ -41,12 +41,12 @@ def doubts(document: Document) -> tuple[str, ...]:
 
 
 def left_out(document: Document) -> dict[str, int]:
-    """Return the number of values of each testcase for which the time limit of the run left no time."""
+    """The number of values of each testcase for which the time limit of the run left no time."""
     return {result.name: result.left_out for result in document.testcases if result.left_out > 0}
 
 
 def omitted(document: Document) -> str:
-    """Return what the time limit of the run left out, for people; empty if nothing."""
+    """What the time limit of the run left out, in words; empty if nothing."""
     return _no_time(document, counts) if (counts := left_out(document)) else ""
 
 
@@ -62,7 +62,7 @@ UNVERIFIED = "the data was not verified"
 
 
 def is_verified(document: Document, result: TestcaseResult | None = None) -> bool | None:
-    """Return whether the data was verified, of one testcase or of all; None if another tool does not say."""
+    """Whether the data was verified, of one testcase or of all; None if another tool does not say."""
     verify = document.options.get("verify")
     if isinstance(verify, bool):
         return verify
@@ -77,12 +77,12 @@ def is_verified(document: Document, result: TestcaseResult | None = None) -> boo
 
 
 def measurable(document: Document) -> tuple[Testcase, ...]:
-    """Return the testcases of the quick tier that have a plan for the machine of a run."""
+    """The testcases of the quick tier that have a plan for the machine of a run."""
     return tuple(_planned_again(document, (case for case in TABLE if case.tier == "quick")))
 
 
 def unmeasured(document: Document) -> int:
-    """Return how many testcases have no value for lack of time, or are of the quick tier and not in the run.
+    """How many testcases have no value for lack of time, or are of the quick tier and not in the run.
 
     Those that this machine does not support are not counted.
     """
@@ -92,7 +92,7 @@ def unmeasured(document: Document) -> int:
 
 
 def not_run(document: Document, tier: Tier = "quick") -> list[Testcase]:
-    """Return the testcases of a tier that a run lacks."""
+    """The testcases of a tier that a run lacks."""
     done = {result.name for result in document.testcases}
     return [case for case in TABLE if case.tier == tier and case.name not in done]
 
@@ -123,13 +123,13 @@ def _not_measured(document: Document) -> Iterator[str]:
 
 
 def _requested(document: Document) -> tuple[str, ...]:
-    """Return the requested testcases: names, or prefixes and ``*``; none if all of a tier were."""
+    """The requested testcases: names, or prefixes and ``*``; none if all of a tier were."""
     requested = document.options.get(REQUESTED)
     return tuple(dict.fromkeys(requested)) if isinstance(requested, list) else ()
 
 
 def _fits(name: str, pattern: str) -> bool:
-    """Return whether a testcase was requested by a name, or by a prefix and ``*``."""
+    """Whether a testcase was requested by a name, or by a prefix and ``*``."""
     prefix = pattern.removesuffix("*")
     return name == pattern or (prefix != pattern and name.startswith(prefix))
 

@@ -29,7 +29,7 @@ class OtherWay(StrEnum):
     GPU = "slower than to and from another GPU"
 
 
-#: What the share of a slow pair is relative to, for people.
+#: What the share of a slow pair is relative to, in words.
 _OF = {
     OtherWay.HOST: "the rate through the host",
     OtherWay.MIRROR: "the other direction",
@@ -59,7 +59,7 @@ _Known = dict[str, dict[str, dict[str, float]]]
 def by_other_ways(
     judged: list[Judgement], cells: Sequence[Placed], final: Collection[int], machine: Machine
 ) -> dict[int, Judgement]:
-    """Return the warnings on pairs of GPUs that are slower than another way, by the index of the cell.
+    """The warnings on pairs of GPUs that are slower than another way, by the index of the cell.
 
     Args:
         judged: The judgement on each cell by itself.
@@ -130,7 +130,7 @@ def _references(
 
 
 def _is_tree(measured: Placed, machine: Machine) -> bool:
-    """Return whether the route of a copy between two devices consists of links that form trees."""
+    """Whether the route of a copy between two devices consists of links that form trees."""
     if measured.key.testcase not in _TABLES:
         return False
     kinds = {machine.links[link].kind for link, *_ in measured.cell.links}
@@ -138,7 +138,7 @@ def _is_tree(measured: Placed, machine: Machine) -> bool:
 
 
 def slow_pairs(found: dict[int, Judgement], cells: Sequence[Placed], machine: Machine) -> list[Culprit]:
-    """Return the pairs that are slower than another way, as culprits; none if all or many pairs are.
+    """The pairs that are slower than another way, as culprits; none if all or many pairs are.
 
     Args:
         found: The warnings, by the index of their cell.

@@ -16,10 +16,9 @@ from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
 from ..units import many
 from . import advice as advised
-from .advice import Advice, advice_at
+from .advice import Advice, advice_at, of_error
 from .check import Check
 from .diagnosis import Diagnosis, corrupting, diagnose
-from .error_advice import of_error
 from .finding import Finding
 from .inventory import Missing
 from .key_figures import KeyFigure, failures, fraction, key_figures
@@ -39,7 +38,7 @@ class Overview:
     Attributes:
         word: PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
         verdict: The verdict of the run.
-        sentence: The cause, or what is the case.
+        sentence: The cause, or what was found.
         extent: How much of the run it concerns.
         figures: A key figure for each kind of path that was measured.
         finding: The cause that explains most; None without one.
@@ -64,7 +63,7 @@ class Overview:
 
 
 def overview(document: Document, check: Check, diagnosis: Diagnosis | None = None) -> Overview:
-    """Return the overview of a run.
+    """The overview of a run.
 
     Args:
         document: The run.
@@ -103,8 +102,11 @@ class _Summary:
             if named and named.cells:
                 advice = Advice(named.cause.remedy, "; ".join(named.commands))
         else:
-            sentence, advice = self._problem() or self._no_problem()
+            problem, own = self._problem(), self._of_feature()
+            sentence, advice = problem or self._no_problem()
             extent = self._extent()
+            if own and not problem and not check.verdict.is_bad:
+                (sentence, extent), advice = own, Advice()
         verdict, figures = check.verdict, key_figures(self.document, check)
         word, advice = verdict.word.upper(), Advice() if verdict is Verdict.INTERRUPTED else advice
         return Overview(
@@ -112,8 +114,13 @@ class _Summary:
             tuple(skipped(self.document)),
         )  # fmt: skip
 
+    def _of_feature(self) -> tuple[str, str] | None:
+        """Sentence and extent of a run that only a feature measured, if it has better words."""
+        known = (words(self.document, self.check) for words in functions("judging", "first_words"))
+        return None if self.document.interrupted else next(filter(None, known), None)
+
     def _named(self) -> tuple[Finding | None, bool]:
-        """Return the cause that explains most, and whether it is what the reader needs first.
+        """The cause that explains most, and whether it is what the reader needs first.
 
         Without slow values, a defect counts if nothing else is wrong. Missing devices and wrong data are
         surer than any cause, and culprits than one that is not likely. A run that fails is one whose hardware
@@ -134,7 +141,7 @@ class _Summary:
         return named, named.likely or not (check.culprits or check.dips)
 
     def _problem(self) -> tuple[str, Advice] | None:
-        """Return what is wrong, and where, the surest first, and what to do about it; None if nothing is."""
+        """What is wrong, and where, the surest first, and what to do about it; None if nothing is."""
         document, check = self.document, self.check
         if check.stale:
             return f"{check.stale}; this is not a pass", advised.STALE
@@ -179,7 +186,7 @@ class _Summary:
         return _first(doubtful) if doubtful else None
 
     def _impossible(self, above: int) -> tuple[str, Advice]:
-        """Return that values are above their limits, and what to do about it."""
+        """That values are above their limits, and what to do about it."""
         kinds = {
             path_kind(judgement.key.testcase)
             for judgement in self.check.judgements if judgement.verdict is Verdict.IMPLAUSIBLE
@@ -192,7 +199,7 @@ class _Summary:
         return f"{values}: values or capacities are wrong", remedy
 
     def _of_cause(self, finding: Finding) -> tuple[str, Advice]:
-        """Return the cause that is what the reader needs first, with further ones, and the remedies."""
+        """The cause that is what the reader needs first, with further ones, and the remedies."""
         also = self.also
         sure = "" if finding.likely or not finding.cells else "possibly, "
         causes = (finding, *also[: _CAUSES - 1])
@@ -203,7 +210,7 @@ class _Summary:
         return f"{sure}{'; '.join(named)}", Advice("; ".join(remedies) if also else finding.cause.remedy)
 
     def _in_use(self) -> tuple[str, Advice] | None:
-        """Return which devices other processes used while bad values were measured, if anything says so."""
+        """Which devices other processes used while bad values were measured, if anything says so."""
         bad = {judgement.key.testcase for judgement in self.check.judgements if judgement.verdict.is_bad}
         used = [f"{device} was {how}" for device, (how, cases) in self.used.items() if bad & {*cases}]
         found = [finding for finding in self.diagnosis.findings if finding.weight is Weight.BUSY]
@@ -211,7 +218,7 @@ class _Summary:
         return ("; ".join(used), advised.IDLE) if used else None
 
     def _not_to_use(self, wrong: WrongData) -> Advice:
-        """Return what to do about wrong data; nothing is replaced while a setting can explain it."""
+        """What to do about wrong data; nothing is replaced while a setting can explain it."""
         part = wrong.device or "this path"
         if causes := corrupting(self.document, wrong):
             names = " or ".join(cause.name for cause in causes)
@@ -224,7 +231,7 @@ class _Summary:
         return Advice(f"do not use {wrong.device}; replace it") if wrong.device else advised.WRONG_PATH
 
     def _no_problem(self) -> tuple[str, Advice]:
-        """Return what was judged although nothing is wrong, or why not, and what to do about it."""
+        """What was judged although nothing is wrong, or why not, and what to do about it."""
         document, check = self.document, self.check
         if document.interrupted:
             return f"the run ended early: {document.interrupted}", Advice()
@@ -260,7 +267,7 @@ class _Summary:
         return self._covered(f", but no threshold of {unused} was compared" if unused else ""), Advice()
 
     def _covered(self, reservation: str = "") -> str:
-        """Return which testcases are as fast as expected, and how many were not judged or not measured."""
+        """Which testcases are as fast as expected, and how many were not judged or not measured."""
         document, check = self.document, self.check
         counts = Counter(check.testcases.values())
         passed = counts[Verdict.PASS]
@@ -300,13 +307,13 @@ class _Summary:
         return "as fast as expected"
 
     def _left_busy(self) -> str:
-        """Return which devices other processes used, which kept values from being judged; empty if none."""
+        """Which devices other processes used, which kept values from being judged; empty if none."""
         busy = {j.key.testcase for j in self.check.judgements if j.verdict is Verdict.BUSY and j.key.column}
         used = [f"{device} was {how}" for device, (how, names) in self.used.items() if busy & {*names}]
         return f": {'; '.join(used)}" if used else ""
 
     def _judging(self) -> Advice:
-        """Return what to do if nothing was judged."""
+        """What to do if nothing was judged."""
         reasons = Counter(j.why for j in self.check.judgements if j.verdict is Verdict.UNKNOWN and j.why)
         why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
         how = remedy(self.document, self.check)
@@ -315,7 +322,7 @@ class _Summary:
         return Advice("; ".join(filter(None, (how, why))))
 
     def _extent(self) -> str:
-        """Return how many values the causes explain, are OK and not judged, and of how many testcases."""
+        """How many values the causes explain, are OK and not judged, and of how many testcases."""
         diagnosis, named = self.diagnosis, self.named
         if named is not None and self.answers and diagnosis.slow:
             slow = many(diagnosis.slow, "slow value")
@@ -341,7 +348,7 @@ def _first(lacking: Sequence[Missing]) -> tuple[str, Advice]:
 
 
 def users(document: Document) -> dict[str, tuple[str, list[str]]]:
-    """Return how other processes used each device in most testcases, and the testcases in which they did."""
+    """How other processes used each device in most testcases, and the testcases in which they did."""
     results = document.testcases
     by_device = grouped((device, (how, run.name)) for run in results for device, how in run.busy.items())
     return {
@@ -358,7 +365,7 @@ _MEMORY = (
 
 
 def unknown_memory(document: Document, check: Check) -> str:
-    """Return how to give the capacity of host memory; empty if it is known or was not required."""
+    """How to give the capacity of host memory; empty if it is known or was not required."""
     required = any(
         judgement.verdict in (Verdict.UNKNOWN, Verdict.BUSY)
         and judgement.limit is None
@@ -368,16 +375,16 @@ def unknown_memory(document: Document, check: Check) -> str:
     if not required or not document.machine.unknown_memories or UsualRanges(document).bounds_memory:
         return ""
     if document.imported:  # one NUMA node stands for the host of a log
-        return _MEMORY.format("all sockets of the host together", "--from RUN.json ", 16)
+        return _MEMORY.format("all sockets of the host together", "RUN.json ", 16)
     return _MEMORY.format("a NUMA node", "", 8)
 
 
 #: What judges values that nothing limits.
-BY_BASELINE = "wirespeed baseline make"
+BY_BASELINE = "wirespeed baseline FILE... -o baseline.json"
 
 
 def remedy(document: Document, check: Check) -> str:
-    """Return what would judge the values whose limits are unknown; empty if there are none.
+    """What would judge the values whose limits are unknown; empty if there are none.
 
     Logs of other tools may lack what limits their values: the GPUs, the NICs of each host, other ranks.
     """
@@ -410,7 +417,7 @@ def remedy(document: Document, check: Check) -> str:
 
 
 def not_as_expected(judgements: Iterable[Judgement]) -> dict[str, int]:
-    """Return how many values are not as expected, by what they are, in words."""
+    """How many values are not as expected, by what they are, in words."""
     counts = dict.fromkeys(("worse than expected", "below their peers", "above the limit", "failed"), 0)
     for judgement in judgements:
         if judgement.key.column and judgement.verdict.is_bad:

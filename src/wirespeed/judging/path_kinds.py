@@ -23,7 +23,7 @@ class PathKind:
 
     Attributes:
         name: Name for programs.
-        title: Name for people.
+        title: Name in texts.
         prefixes: Prefixes of the names of its testcases.
         key_figures: Testcases of its key figure; the first group that was measured counts. Empty without a
             key figure.
@@ -76,13 +76,13 @@ OTHER = PathKind("other", "other")
 
 
 def path_kinds() -> tuple[PathKind, ...]:
-    """Return all kinds of paths, in the order in which people see them."""
+    """All kinds of paths, in the order in which people see them."""
     of_added = [path for kind in added() for path in _paths_of(kind)]
     return HOST_GPU, GPU_GPU, GPU_MEMORY, HOST_MEMORY, COLLECTIVES, PROCESSES, *of_added, OTHER
 
 
 def _paths_of(kind: DeviceKind) -> tuple[PathKind, ...]:
-    """Return the paths of a kind of device: with the host, and its memory if it executes transfers."""
+    """The paths of a kind of device: with the host, and its memory if it executes transfers."""
     if not kind.engines:
         title = f"host ↔ {kind.words[0]}"
         return (PathKind(f"host_{kind.name}", title, kind.testcases, kind.key_figures, kind.name),)
@@ -96,7 +96,7 @@ def _paths_of(kind: DeviceKind) -> tuple[PathKind, ...]:
 
 @lru_cache(maxsize=1024)
 def path_kind(testcase: str, *, collective: bool = False) -> PathKind:
-    """Return the kind of path of a testcase, by its name."""
+    """The kind of path of a testcase, by its name."""
     if collective:
         return COLLECTIVES
     fitting = (kind for kind in path_kinds() if kind.prefixes and testcase.startswith(kind.prefixes))
@@ -153,7 +153,7 @@ def uncovered(
     *,
     is_log: bool = False,
 ) -> tuple[Uncovered, ...]:
-    """Return the kinds of paths, and devices, of which no rate was judged, although a rate can be.
+    """The kinds of paths, and devices, of which no rate was judged, although a rate can be.
 
     A rate can be judged if only a device in use, a lack of memory or the size of the buffers prevents it. One
     that nothing on this machine limits, such as that of host memory of unknown capacity, cannot. Nobody chose

@@ -37,7 +37,7 @@ class Hypothesis:
 
 
 def typical_rates(machine: Machine) -> Sequence[EngineRate]:
-    """Return the rates that engines typically reach on a machine."""
+    """The rates that engines typically reach on a machine."""
     return capped(efficiencies()[-1], efficiencies()[-1], machine)
 
 
@@ -57,7 +57,7 @@ class Predictions:
         self._values: dict[int, list[float | None]] = {}
 
     def of(self, measurement: Measurement) -> list[float | None]:
-        """Return the value of each Place of a Measurement in B/s; None if unknown.
+        """The value of each Place of a Measurement in B/s; None if unknown.
 
         The Measurement is recognised by its identity: keep it.
         """
@@ -67,7 +67,7 @@ class Predictions:
         return self._values[key]
 
     def route(self, measurement: Measurement) -> list[Demand] | None:
-        """Return what each transfer takes of the links; None if a path is unknown."""
+        """What each transfer takes of the links; None if a path is unknown."""
         key, run = id(measurement), measurement.collective
         if key not in self.routes:
             whole = Measurement(ring(run.members), ()) if run else measurement

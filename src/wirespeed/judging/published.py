@@ -133,7 +133,8 @@ class References:
         """
         found = self._found(measured)
         if found and self._document.simulated and measured.cell.expected:
-            return replace(found, typical=measured.cell.expected[1])
+            typical = measured.cell.expected[1]
+            return replace(found, typical=typical, least=min(found.least, typical))
         return found
 
     def _found(self, measured: Placed) -> Reference | None:
@@ -321,7 +322,7 @@ def _words(reference: Reference) -> str:
 
 #: Why the value of an all-reduce is slow that a ring reaches.
 _WITHOUT_NVLS = "as slow as without NVLS (the NVLink switches do not reduce): see NCCL_DEBUG=INFO"
-#: What a value was compared with, for people.
+#: What a value was compared with, in words.
 OF_MODEL, OF_LINKS = "others of this model", "GPUs over such links"
 
 

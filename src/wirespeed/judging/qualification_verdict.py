@@ -134,7 +134,7 @@ def next_run(document: Document, qualification: Qualification) -> str:
 def _advice(document: Document, qualification: Qualification) -> Advice:
     out = list(qualification.excluded)
     if out:
-        return Advice(f"leave out {_listed(out[:_NAMED], len(out))}")
+        return Advice(f"drain {_listed(out[:_NAMED], len(out))}")
     if any(culprit.kind is PartKind.LOSSY for culprit in qualification.culprits):
         return Advice("check these cables and the counters of their ports", _INTERFACES)
     if any(culprit.kind is PartKind.ALIKE for culprit in qualification.culprits):

@@ -38,7 +38,7 @@ Plans = Mapping[Key, tuple[Measurement, int]]
 
 
 def renewed(document: Document) -> Document:
-    """Return a Document of another version with the limits and expected ranges of this version.
+    """A Document of another version with the limits and expected ranges of this version.
 
     Cells that are not in today's plan (sweeps, collectives, testcases of other packages) are unchanged.
     """
@@ -46,7 +46,7 @@ def renewed(document: Document) -> Document:
 
 
 def with_host_memory(document: Document, capacity: float) -> Document:
-    """Return a saved run with this capacity of host memory, in B/s, for each NUMA node without one.
+    """A saved run with this capacity of host memory, in B/s, for each NUMA node without one.
 
     The limits and expected ranges of all cells follow from it.
     """
@@ -55,7 +55,7 @@ def with_host_memory(document: Document, capacity: float) -> Document:
 
 
 def _limited(document: Document) -> Document:
-    """Return a Document with the limits and expected ranges that follow from its machine."""
+    """A Document with the limits and expected ranges that follow from its machine."""
     network, plans = Network(document.machine), planned(document)
     allow = allowed if document.imported else measured_allowances
     bounds = cache(lambda measurement, name: allow(network, measurement, name))  # one for all its cells
@@ -69,7 +69,7 @@ def measured_allowances(network: Network, measurement: Measurement, _: str) -> l
 
 
 def planned(document: Document) -> Plans:
-    """Return how each cell of a run was measured, by making its plan again."""
+    """How each cell of a run was measured, by making its plan again."""
     options = plan_options(document)
     machine = with_cores(document.machine) if document.imported else document.machine
     cases = []
@@ -110,7 +110,7 @@ def _planned(machine: Machine, cases: tuple[tuple[Testcase, PlanOptions], ...]) 
 
 
 def _sized(machine: Machine, result: TestcaseResult, case: Testcase, options: PlanOptions) -> PlanOptions:
-    """Return the options of an imported testcase: each log has its own buffer size."""
+    """The options of an imported testcase: each log has its own buffer size."""
     plan = case.plan(machine, options)
     counted = {place.table: m.counted(place) for m in plan.measurements for place in m.places}
     planned_size = next((t.bytes for m in plan.measurements for t in m.transfers), 0)
@@ -122,7 +122,7 @@ def _sized(machine: Machine, result: TestcaseResult, case: Testcase, options: Pl
 
 
 def _swept(result: TestcaseResult, machine: Machine, is_imported: bool) -> Testcase | None:
-    """Return the testcase of a collective over the sizes of a result; None if it is no known collective."""
+    """The testcase of a collective over the sizes of a result; None if it is no known collective."""
     info = result.collective
     columns = next((table.columns for table in result.tables if table.key == BUSBW), None)
     if not info or not columns or info.operation not in OPERATIONS or info.type not in BY_NAME:
@@ -151,7 +151,7 @@ def _collective(
 
 
 def tested(result: TestcaseResult) -> Testcase | None:
-    """Return the testcase of a result, with the engine that it used; None if this version has none."""
+    """The testcase of a result, with the engine that it used; None if this version has none."""
     case = next((case for case in TABLE if case.name == result.name), None)
     if case and case.engine is Engine.SM and result.engine == Engine.SM_BULK:
         return dataclasses.replace(case, engine=Engine.SM_BULK)
@@ -159,7 +159,7 @@ def tested(result: TestcaseResult) -> Testcase | None:
 
 
 def plan_options(document: Document) -> PlanOptions:
-    """Return the options that changed the plan; what is wrong in the Document has its default."""
+    """The options that changed the plan; what is wrong in the Document has its default."""
     options = PlanOptions()
     for field, about in declared(PlanOptions):
         value: Any = document.options.get(field.name)
@@ -170,7 +170,7 @@ def plan_options(document: Document) -> PlanOptions:
 
 
 def _renewed(result: TestcaseResult, plans: Plans, bounds: _Bounds) -> TestcaseResult:
-    """Return a result with new limits for the cells that a plan measures in the same way."""
+    """A result with new limits for the cells that a plan measures in the same way."""
     tables = []
     for table in result.tables:
         cells = []
@@ -188,7 +188,7 @@ def _renewed(result: TestcaseResult, plans: Plans, bounds: _Bounds) -> TestcaseR
 
 
 def is_of(cell: Cell, measurement: Measurement, index: int) -> bool:
-    """Return whether a cell was measured with the buffers of a Measurement's place.
+    """Whether a cell was measured with the buffers of a Measurement's place.
 
     A copy by a kernel may make several passes over the buffer.
     """

@@ -120,7 +120,7 @@ def run_summary(judged: Judged) -> RunSummary:
 
 
 def _topic(view: Overview, check: Check) -> str:
-    """What is wrong, without numbers."""
+    """The defect, without numbers."""
     if check.stale:
         return "the run is older than allowed"
     if view.by_finding or check.wrong:

@@ -23,7 +23,7 @@ _STARTED = "buffers too small: starting a copy takes longer than moving its byte
 
 
 def too_small(document: Document, cells: Iterable[Placed]) -> dict[Key, str]:
-    """Return the rates without a range that would have one with larger buffers, and why.
+    """The rates without a range that would have one with larger buffers, and why.
 
     The plan of a testcase says what its links would allow. Outside the plan, as in a sweep over sizes, a
     buffer is too small if it is smaller than another one of the testcase that has a range.

@@ -11,7 +11,7 @@ from ..hardware.topology import Link, LinkKind, Machine
 
 
 class SuspectKind(StrEnum):
-    """Kind of a suspect, in words for people."""
+    """Kind of a suspect, in words."""
 
     NVLINK = "NVLink"
     PCIE = "PCIe link"
@@ -69,7 +69,7 @@ class Suspect:
         return self.kind in (*_DEVICES, *_MEMORIES)
 
     def __str__(self) -> str:
-        """Return the text for people: ``PCIe link pcie1->gpu3``."""
+        """The text: ``PCIe link pcie1->gpu3``."""
         where = ("->" if self.one_way else "-").join(self.ends)
         if self.kind in _MEMORIES:
             return f"memory of {where}"
@@ -89,7 +89,7 @@ class Culprit:
         ratio: The value over what ``of`` says: the lowest share of what is expected, which is that of the key
             figures; of what its peers reach, the median.
         cells: Indices of the observations that it explains.
-        of: What the ratio is relative to, for people: ``expected``, or what its peers reach.
+        of: What the ratio is relative to, in words: ``expected``, or what its peers reach.
     """
 
     suspects: tuple[Suspect, ...]
@@ -107,7 +107,7 @@ class Culprit:
 
 
 def of_expected(culprit: Culprit, shares: Mapping[int, float]) -> Culprit:
-    """Return a culprit with its share of what is expected; without failing values, its share of its peers.
+    """A culprit with its share of what is expected; without failing values, its share of its peers.
 
     Args:
         culprit: A culprit with its ratio to its peers.
@@ -118,12 +118,12 @@ def of_expected(culprit: Culprit, shares: Mapping[int, float]) -> Culprit:
 
 
 def any_of(suspects: tuple[Suspect, ...]) -> str:
-    """The suspects for people, joined by "or"."""
+    """The suspects as text, joined by "or"."""
     return " or ".join(map(str, suspects))
 
 
 class Suspects:
-    """What may be slow on a machine."""
+    """The suspects of a machine: its devices, memories, switches, links and pairs."""
 
     def __init__(self, machine: Machine) -> None:
         vertices = MachineVertices(machine)
@@ -140,7 +140,7 @@ class Suspects:
         return Suspect(kinds[1 if self._is_host(vertex) else 2 * self._is_other(vertex)], (vertex,))
 
     def link(self, link: Link) -> tuple[Suspect, Suspect]:
-        """Return a link between vertices in its direction, and in both directions."""
+        """A link between vertices in its direction, and in both directions."""
         kind = _LINKS[link.kind]
         ends = sorted(link.ends, key=lambda end: (end not in self._devices, end))
         return Suspect(kind, link.ends, one_way=True), Suspect(kind, tuple(ends))

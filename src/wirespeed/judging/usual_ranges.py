@@ -30,7 +30,7 @@ from .verdict import Verdict
 
 #: Largest share of a buffer that the caches may have kept since it was read before.
 _KEPT = 0.5
-#: Testcases whose values are judged in other ways than those of one rate per node.
+#: Testcases that have more than one rate per node, whose values are judged in their own way.
 _LATENCY, _LADDER, _LOADED = "host_latency", "host_latency_ladder", "host_loaded_latency"
 SIZES = "host_bandwidth_ladder"
 _CURVES = (_LADDER, _LOADED, SIZES)
@@ -46,13 +46,13 @@ _FITS = 0.5
 #: The same in a virtual machine. Seen on one with two H100s: 1 MiB of 2 MiB took 25 ns instead of 6 to 8 in
 #: one of a dozen runs. Why is not known; another machine on the core's other hardware thread would do that.
 _FITS_BESIDE = 0.25
-#: A cache whose latency, over that of the other small cache, is above the usual ratio by this factor is slow.
+#: A cache is slow if the ratio of its latency to the other small cache's is above the usual by this factor.
 _SLOW_CACHE = 1.9
 #: A last cache that saves less than this fraction of the memory's latency is missing.
 _SAVED = 0.1
 #: Highest latency of a shared cache over that of memory, where no published value is known.
 _NO_SLOWER = 1.5
-#: Lowest rate of copies in small and in large caches, over that of the memory in the same run.
+#: Lowest rate of copies in small and in large caches, over the rate of the memory in the same run.
 _SMALL_CACHE, _LARGE_CACHE = 1.2, 0.3
 #: Cache of the second level that all servers have, in bytes.
 _SECOND_BYTES = 256 * KIB
@@ -87,7 +87,7 @@ class UsualRange:
     floor: float = 0.0
 
     def verdict(self, value: float, unit: Unit, tolerance: float) -> tuple[Verdict, str]:
-        """Return the verdict on a value, and why it is no pass; a rate may exceed ``most`` by a fraction."""
+        """The verdict on a value, and why it is no pass; a rate may exceed ``most`` by a fraction."""
         if self.most is not None and value > self.most * (1 + tolerance):
             why = f"{value / self.most - 1:.0%} above the highest possible ({self.basis})"
             return Verdict.IMPLAUSIBLE, why
@@ -102,7 +102,7 @@ class UsualRange:
 
 
 class UsualRanges:
-    """What is known about the values of one run."""
+    """The usual ranges of the values of one run."""
 
     def __init__(self, document: Document) -> None:
         self._machine = document.machine
@@ -113,7 +113,7 @@ class UsualRanges:
         self._cases = {case.name: case for case in TABLE if case.engine is Engine.CPU}
 
     def of(self, measured: Placed) -> UsualRange | None:
-        """Return what is known about a value; None if nothing is."""
+        """What is known about a value; None if nothing is."""
         name, row, column = measured.key.testcase, measured.key.row, measured.key.column
         if name in _GPU_LATENCIES:
             return self._of_gpu(_GPU_LATENCIES[name], row, column)
@@ -149,7 +149,7 @@ class UsualRanges:
         return self._rate(node, self._cpus(node), buffers, size if reads else 0.0, 1 / ways)
 
     def _positive(self, name: str, device: str = "") -> float | None:
-        """Return a number of the facts; None if it is unknown, or impossible, as in a file of another."""
+        """A number of the facts; None if it is unknown, or impossible, as in a file of another."""
         number = self._facts.number(name, device)
         return number if number is not None and number > 0 else None
 
@@ -163,12 +163,12 @@ class UsualRanges:
         return max(JUDGED_BYTES, self._machine.last_cache_bytes())
 
     def _cpus(self, node: NumaNode) -> float:
-        """Return how many CPUs of a node are used at a time: one per core, at most a part of the quota."""
+        """How many CPUs of a node are used at a time: one per core, at most a part of the quota."""
         quota = (self._positive(Known.CPU_QUOTA) or math.inf) / len(self._nodes)
         return min(float(len(node.cores)), quota)
 
     def _memory(self, node: NumaNode) -> tuple[float | None, float | None, float, str]:
-        """Return line rate, highest rate and slowest common rate of a node's memory, and their source."""
+        """Line rate, highest rate and slowest common rate of a node's memory, and their source."""
         name = node.name
         rate, most = (self._positive(fact, name) for fact in (Known.MEMORY_RATE, Known.MEMORY_RATE_MOST))
         source = self._facts.text(Known.MEMORY_RATE_SOURCE, name)
@@ -188,7 +188,7 @@ class UsualRanges:
     def _rate(
         self, node: NumaNode, cpus: float, buffers: float = 1.0, read: float = 0.0, share: float = 1.0
     ) -> UsualRange | None:
-        """Return what some CPUs reach in their own memory.
+        """What some CPUs reach in their own memory.
 
         Args:
             node: The node.
@@ -228,7 +228,7 @@ class UsualRanges:
         return max(read, sheet.local), f"published latencies of {title}"
 
     def _latency(self, node: NumaNode, other: NumaNode | None) -> UsualRange | None:
-        """Return the latency of the memory of a node for its own cores, or for those of another one."""
+        """The latency of the memory of a node for its own cores, or for the cores of another one."""
         usual, source = self._local_latency(node)
         if usual is None or other is None:  # memory without cores: of another kind
             return None
@@ -241,7 +241,7 @@ class UsualRanges:
         return self._of_memory(usual, source)
 
     def _of_memory(self, usual: float, source: str, loaded: float = 1.0) -> UsualRange:
-        """Return the range of a latency of memory around its usual value, in s."""
+        """The range of a latency of memory around its usual value, in s."""
         return _within(usual, source, loaded * (1.0 if self._is_bare else factors().virtual))
 
     @cached_property
@@ -250,7 +250,7 @@ class UsualRanges:
         return bool(self._machine.rates) or self._facts.text(Known.HYPERVISOR) == OFF
 
     def _of_ladder(self, measured: Placed, node: NumaNode) -> UsualRange | None:
-        """Return the latency of a working set: of the smallest cache that holds it, or of the memory."""
+        """The latency of a working set: of the smallest cache that holds it, or of the memory."""
         row, table = _curve(measured)
         set_bytes = table.columns.values[measured.cell.column]
         caches = self._data_caches
@@ -290,7 +290,7 @@ class UsualRanges:
         return [replace(c, bytes=min(c.bytes, second)) if c.level <= 2 else c for c in caches]
 
     def _trusts(self, cache: Cache, set_bytes: float) -> bool:
-        """Return whether a working set is clearly in a shared cache, and in no smaller one."""
+        """Whether a working set is clearly in a shared cache, and in no smaller one."""
         smaller = [other.bytes for other in self._data_caches if other.level < cache.level]
         bare = self._facts.text(Known.HYPERVISOR) == OFF
         return bare and 4 * max(smaller, default=0) <= set_bytes <= cache.bytes / 4
@@ -299,7 +299,7 @@ class UsualRanges:
         return cache.latency or (self._sheet[1].cache(cache.level) if self._sheet else None)
 
     def _by_other_cache(self, cache: Cache, row: dict[float, float]) -> float | None:
-        """Return the highest latency of a small cache over the usual one, by the other small cache."""
+        """The highest latency of a small cache over the usual one, by the other small cache."""
         other = next((candidate for candidate in self._data_caches[:2] if candidate is not cache), None)
         usual = self._cache_latency(other) if other else None
         if other is None or usual is None or self._machine.rates:
@@ -309,7 +309,7 @@ class UsualRanges:
         return _SLOW_CACHE * median(held) / usual if held else None
 
     def _loaded(self, measured: Placed, node: NumaNode) -> UsualRange | None:
-        """Return the latency under load, or the rate of the load."""
+        """The latency under load, or the rate of the load."""
         row, table = _curve(measured)
         pace = table.columns.values[measured.cell.column]
         if measured.unit is Unit.RATE:
@@ -326,7 +326,7 @@ class UsualRanges:
         return UsualRange(known.bound, known.basis, None, known.far, floor=floor)
 
     def _of_sizes(self, measured: Placed, node: NumaNode) -> UsualRange | None:
-        """Return the rate of copies of one size by all cores, or of the largest size by some."""
+        """The rate of copies of one size by all cores, or of the largest size by some."""
         row, table = _curve(measured)
         at = table.columns.values[measured.cell.column]
         cpus = self._cpus(node)
@@ -348,7 +348,7 @@ class UsualRanges:
         return UsualRange(min(bound, row[at]) if max(beside) >= bound else bound, "shape of the ladder")
 
     def _of_gpu(self, ends: str, row: str, column: str) -> UsualRange | None:
-        """Return the latency of memory that a GPU reads: of its host, or of another GPU."""
+        """The latency of memory that a GPU reads: of its host, or of another GPU."""
         name = column if ends == "host" else row
         gpu = next((gpu for gpu in self._machine.gpus if gpu.name == name), None)
         if gpu is None:
@@ -388,13 +388,13 @@ def _unless_disturbed(measured: Placed, usual: UsualRange | None) -> UsualRange 
 
 
 def _within(usual: float, source: str, factor: float = 1.0) -> UsualRange:
-    """Return the range of a latency around its usual value, in s."""
+    """The range of a latency around its usual value, in s."""
     by = factors()
     return UsualRange(usual * by.warn * factor, source, usual, usual * by.fail * factor)
 
 
 def _has_values(measured: Placed) -> bool:
-    """Return whether the column of a cell is a value of a quantity."""
+    """Whether the column of a cell is a value of a quantity."""
     return any(
         table.key == measured.key.table and measured.cell.column < len(table.columns.values)
         for table in measured.result.tables
@@ -402,7 +402,7 @@ def _has_values(measured: Placed) -> bool:
 
 
 def _curve(measured: Placed) -> tuple[dict[float, float], Table]:
-    """Return the measured values of a cell's row by the value of their column, and the table."""
+    """The measured values of a cell's row by the value of their column, and the table."""
     table = next(t for t in measured.result.tables if t.key == measured.key.table)
     at = table.columns.values
     row = {

@@ -79,7 +79,7 @@ _SILENT = (Verdict.BUSY, Verdict.UNKNOWN, Verdict.WAIVED)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the verdict on several values together: the worst.
+    """The verdict on several values together: the worst.
 
     Values without a known range, of devices in use, and those that are waived, count only if there are no
     others; of no values nothing is known.
@@ -109,7 +109,7 @@ class Judgement:
         basis: Measurement of the same run that the range was derived from; empty if it is derived from the
             links.
         faster_than: Kind of the links whose assumed capacity the value exceeds; None if it exceeds none.
-        reference: Whose published rates it was compared with, for people; empty if with none.
+        reference: Whose published rates it was compared with, in words; empty if with none.
         most: The highest usual rate of its model; None if it is not known.
     """
 
@@ -134,7 +134,7 @@ class Judgement:
 
     @property
     def explanation(self) -> str:
-        """Why the verdict is not a pass, and the culprits, for people."""
+        """Why the verdict is not a pass, and the culprits, in words."""
         return self.why + (f": {any_of(self.culprits)}" if self.culprits else "")
 
     @property
@@ -177,12 +177,12 @@ class Share:
     whole: float
 
     def __str__(self) -> str:
-        """Return the text for people: ``92% of expected``."""
+        """The text: ``92% of expected``."""
         return f"{self.fraction:.0%} of {self.of}"
 
 
 def share(judgement: Judgement) -> Share | None:
-    """Return the share of what is expected; of the limit, if a value is above it or no range is known.
+    """The share of what is expected; of the limit, if a value is above it or no range is known.
 
     None if neither is known, if only what is usual is known of the CPU, or there is no value.
     """

@@ -65,6 +65,3 @@ def function(name: str, result: Any, *arguments: Any) -> Any:
 def address_of(name: str) -> int:
     """The address of a C function, for C code that calls it."""
     return ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0
-
-
-__all__ = ["F64", "I64", "LIBRARY", "U64", "address_of", "function", "library"]

@@ -18,7 +18,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 #: The suffix keeps Python from taking it for a module.
 NAME = "libwirespeed.so.1"
-#: The C library that a wheel needs: that of manylinux_2_17.
+#: The C library that a wheel needs: manylinux_2_17 has it.
 GLIBC = "2.17"
 #: ``-ffp-contract=fast``: a product and a sum are one instruction where the CPU has it; results are exact.
 FLAGS = (
@@ -120,7 +120,7 @@ def _run(command: Sequence[str]) -> None:
 
 
 def main() -> int:
-    """Compile the library for this machine; further options are those of the compiler."""
+    """Compile the library for this machine; further options go to the compiler."""
     import argparse
 
     parser = argparse.ArgumentParser(description=main.__doc__)

@@ -1,12 +1,10 @@
-/* The gate at which threads wait for each other before a sample, and the clock in memory for streams of GPUs,
- * which can wait for a word but cannot read a clock. The gate may be in memory that processes share. */
+/* The gate at which threads wait for each other before a sample. It may be in memory that processes share. */
 #include "gate.h"
 
 #include <sched.h>
 
 WS_EXPORT int64_t ws_open_gate(struct ws_gate *gate, int64_t expected);
 WS_EXPORT int64_t ws_clock(void);
-WS_EXPORT void ws_tick(struct ws_page *page, int64_t serial);
 
 enum { SPINS_PER_CLOCK_CHECK = 64 }; /* about 2 us */
 
@@ -64,21 +62,3 @@ int64_t ws_wait(struct ws_gate *gate, double due, int load) {
 
 /* The clock of all times, in ns. */
 int64_t ws_clock(void) { return ws_now_ns(); }
-
-/* Write the time since a round has started, in us, until it is stopped. */
-void ws_tick(struct ws_page *page, int64_t serial) {
-    while (ws_load(&page->started) != serial) {
-        if (ws_load(&page->stop) == serial)
-            return;
-        ws_spin_hint();
-    }
-    const int64_t zero = ws_now_ns();
-    int64_t before = -1;
-    while (ws_load(&page->stop) != serial) {
-        const int64_t ticks = (ws_now_ns() - zero) / 1000;
-        if (ticks != before)
-            ws_store(&page->clock, ticks);
-        before = ticks;
-        ws_spin_hint();
-    }
-}

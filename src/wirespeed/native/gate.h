@@ -19,11 +19,6 @@ struct ws_gate {
     struct ws_row arrived, expected, released, cancel, running, timeout_ns;
 };
 
-/* The clock in memory: the time in us, and the number of the round that has started and that is to stop. */
-struct ws_page {
-    struct ws_row clock, started, stop;
-};
-
 static inline int64_t ws_load(const struct ws_row *row) {
     return atomic_load_explicit(&((struct ws_row *)row)->word, memory_order_acquire);
 }

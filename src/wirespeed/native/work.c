@@ -16,7 +16,7 @@ WS_EXPORT int64_t ws_once(int64_t operation, int64_t streaming, char *to, const 
                           int64_t scalar, int64_t size, int64_t carry);
 WS_EXPORT void ws_work(struct ws_gate *gate, struct ws_result *result, int64_t operation, int64_t streaming, char *to,
                        const char *first, const char *second, int64_t scalar, int64_t size, int64_t carry,
-                       int64_t copies, int64_t chunk, double delay, double pace, double pause);
+                       int64_t copies, int64_t chunk, double pace);
 
 /* A pointer chase: each word is the address of the next one. */
 static int64_t chase(int64_t at, int64_t accesses) {
@@ -74,17 +74,13 @@ static int64_t step_at(int64_t position, int64_t operation, int64_t streaming, c
  *
  * copies: number of times to run; ENDLESS for a load, which runs until no measured thread runs.
  * chunk: bytes (accesses of a chase, blocks of a list) after which the thread waits, or a load looks whether to stop.
- * delay: time from the release until it begins, in ns.
- * pace: fraction of the time for which it works.
- * pause: least time of one byte, in ns. Late chunks delay no others. */
+ * pace: fraction of the time for which it works. */
 void ws_work(struct ws_gate *gate, struct ws_result *result, int64_t operation, int64_t streaming, char *to,
              const char *first, const char *second, int64_t scalar, int64_t size, int64_t carry, int64_t copies,
-             int64_t chunk, double delay, double pace, double pause) {
-    const int load = copies == ENDLESS, waits = pace < 1 || pause > 0;
+             int64_t chunk, double pace) {
+    const int load = copies == ENDLESS, waits = pace < 1;
     int64_t busy = 0, position = 0, amount = 0, done = 0;
     int64_t status = ws_arrive(gate);
-    if (delay > 0 && status == WS_DONE)
-        status = ws_wait(gate, (double)ws_load(&gate->released) + delay, load);
     const int64_t start = ws_now_ns();
     while (status == WS_DONE && (load ? size > 0 && ws_load(&gate->running) > 0 : done < copies)) {
         const int64_t begin = waits ? ws_now_ns() : 0;
@@ -98,8 +94,7 @@ void ws_work(struct ws_gate *gate, struct ws_result *result, int64_t operation, 
         }
         if (waits) {
             busy += ws_now_ns() - begin;
-            const double by_pace = (double)busy / pace, by_rate = (double)amount * pause;
-            status = ws_wait(gate, (double)start + (by_pace > by_rate ? by_pace : by_rate), load);
+            status = ws_wait(gate, (double)start + (double)busy / pace, load);
         } else {
             status = ws_load(&gate->cancel);
         }

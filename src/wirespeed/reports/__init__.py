@@ -37,7 +37,7 @@ __all__ = [
 #: Group of the entry points of formats of other packages.
 GROUP = "wirespeed.reports"
 
-#: Text, text with colours for people at a terminal, or JSON.
+#: Text, text with colours for a terminal, or JSON.
 Form = Literal["text", "terminal", "json"]
 _PLAIN = Style()
 Report = Callable[["Document", Style], str]
@@ -69,7 +69,7 @@ class ReportFormat:
 
     Attributes:
         name: Name that ``--format`` accepts.
-        form: What it is; ``terminal`` is text with colours for people.
+        form: What it is; ``terminal`` is text with colours.
         suffixes: Suffixes of file names that stand for it; the first is that of new files.
         checked: Whether ``wirespeed check`` offers it.
         qualified: Whether it shows qualifications of nodes.
@@ -153,6 +153,7 @@ FORMATS = (
     ReportFormat("csv", suffixes=(".csv",)),
     ReportFormat("html", suffixes=(".html", ".htm"), checked=True, qualified=True),
     ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
+    ReportFormat("github", qualified=True),
     ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),
     ReportFormat("prometheus", suffixes=(".prom",), checked=True, qualified=True),
     *(

@@ -24,13 +24,15 @@ class Report:
 
     Attributes:
         lines: Its lines; the last is the verdict and what it means, separated by a colon.
-        screen: The lines for a terminal.
+        body: What a screen shows before the verdict.
+        ending: The verdict of a screen, with what to do.
         cases: Name of a part of the machine -> what is wrong with it, and whether that is certain.
         compared: Whether parts were compared with each other, so that those without a fault pass.
     """
 
     lines: Sequence[str]
-    screen: Callable[[Style], Sequence[RenderableType]]
+    body: Callable[[Style], Sequence[RenderableType]]
+    ending: Callable[[Style], Sequence[RenderableType]]
     cases: Mapping[str, Sequence[tuple[bool, str]]]
     compared: bool
 
@@ -43,6 +45,7 @@ class PagePart:
         name: Its name in the contents of the page.
         id: Its ID, which the index of the run follows.
         before: The section of the core that it precedes.
+        testcases: Names of the testcases that it shows: others show their tables only if they are bad.
         markup: Its markup by ID, empty without a page, and level of the heading.
         is_all: Whether the page has no other section but the environment.
         in_notebooks: Whether the table of the run in a notebook shows it, too.
@@ -50,10 +53,11 @@ class PagePart:
 
     name: str
     id: str
-    before: Literal["gates", "results"]
+    before: Literal["machine", "gates", "results"]
     markup: Callable[[str, int], Markup]
     is_all: bool = False
     in_notebooks: bool = False
+    testcases: frozenset[str] = frozenset()
 
 
 def report_of(document: Document) -> Report | None:

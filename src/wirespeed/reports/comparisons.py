@@ -9,11 +9,16 @@ from typing import Any
 
 import msgspec
 from rich.console import RenderableType
+from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from ..document import Document
+from ..judging.advice import Advice
+from ..judging.judged import Judged
+from ..judging.verdict import Verdict
 from ..results.cells import model_of
-from ..results.compare import Change, Comparison, Outcome
+from ..results.compare import Change, Comparison, Conclusion, Outcome
 from ..results.read_many import Unreadable
 from ..results.settings import gpus_of
 from ..results.significance import FALSE_CHANGES
@@ -21,8 +26,9 @@ from ..statistics import CONFIDENCE, grouped
 from ..terminal import LONGEST_LINE, escaped, visible
 from ..units import fitting, many, some
 from ..version import __version__
+from .changed_places import changed_places, percent
 from .checked_runs import errors_of
-from .console import further, listed, printed
+from .console import further, hanging, listed, printed
 from .explanations import explanations
 from .junit import add_outcome, case_of, suite, suites
 from .looks import SIGNS
@@ -30,7 +36,7 @@ from .markdown import escaped as literal
 from .markdown import table_lines
 from .records import picked, records
 from .style import SIMULATED, Style
-from .values import EXACT, number
+from .values import EXACT, GLANCE, number
 
 #: Maximum number of reasons why cells were not compared, and of hosts named.
 _REASONS, _HOSTS = 3, 3
@@ -91,7 +97,7 @@ def doubts(comparison: Comparison) -> Iterator[str]:
         widest = max(changes, key=lambda change: change.half_width)
         width = f" ±{widest.half_width:.0%}" if widest.interval else ""
         place = f"{widest.key.testcase} {widest.key.place}".rstrip()
-        yield f"cannot tell: {many(len(changes), 'value')}: {why} ({place}{width})"
+        yield f"{many(len(changes), 'value')} undecided: {why} ({place}{width})"
 
 
 def remarks_on(comparison: Comparison) -> list[str]:
@@ -127,12 +133,6 @@ def values_of(change: Change, digits: int = EXACT) -> str:
         number(value, scale, digits) if value else "n/a" for value in (change.before, change.after)
     )
     return f"{before} → {after} {unit}"
-
-
-def percent(change: float) -> str:
-    """A relative difference; without a sign if it rounds to nothing."""
-    text = f"{change:+.1%}"
-    return "0.0%" if text in ("-0.0%", "+0.0%") else text
 
 
 def difference(change: Change) -> str:
@@ -253,18 +253,56 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
     yield from (f"{literal(text)}  " for text in notes(comparison))
 
 
-#: Maximum number of testcases and of differences shown; ``verbose`` shows all.
-_SHOWN, _DIFFERENCES = 12, 8
+#: The verdict of each conclusion.
+VERDICTS = {
+    Conclusion.WORSE: Verdict.FAIL, Conclusion.UNKNOWN: Verdict.WARN, Conclusion.NOT_WORSE: Verdict.PASS,
+    Conclusion.NOTHING: Verdict.UNKNOWN,
+}  # fmt: skip
+
+
+def sentence(comparison: Comparison) -> str:
+    """What changed, and where; the worst first."""
+    if comparison.conclusion is Conclusion.NOTHING:
+        return "nothing was compared"
+    places = list(changed_places(comparison))
+    bad = [place for place in places if place.outcome in (Outcome.WORSE, Outcome.LOST)]
+    if not bad and comparison.conclusion is Conclusion.UNKNOWN:
+        return f"cannot tell whether {many(len(comparison.those(Outcome.UNKNOWN)), 'value')} changed"
+    if not places:
+        return "nothing got slower"
+    first, *more = bad or places
+    values = f"{first.name}: {many(first.values, 'value')} {_HOW[first.outcome]}"
+    values += f", median {first.median.replace('-', '−')}" if first.median else ""
+    values += f"; {many(len(more), 'more place')}" if more else ""
+    return values if bad else f"nothing got slower; {values}"
+
+
+_HOW = {Outcome.WORSE: "slower", Outcome.BETTER: "faster", Outcome.LOST: "lost"}
+
+
+def likely_cause(comparison: Comparison) -> tuple[str, Advice]:
+    """The likely cause of what got worse, by the readings of the first run after, and what to do about it."""
+    if comparison.conclusion is not Conclusion.WORSE:
+        return "", Advice()
+    seen = Judged(comparison.after[0]).overview
+    title = seen.finding.cause.title if seen.finding and seen.finding.cells else ""
+    return title, seen.advice if seen.verdict.is_bad else Advice()
+
+
+#: Maximum number of changes and of differences shown; ``verbose`` shows all.
+_SHOWN, _DIFFERENCES = 10, 8
 
 
 def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
-    """Render a Comparison as text; ``verbose`` includes every cell that changed."""
+    """Render a Comparison as text: verdict, device and cause, then the worst changes.
+
+    ``verbose`` includes all of them, with their intervals.
+    """
     parts: list[RenderableType] = []
+    if comparison.simulated:
+        parts.append(Text(SIMULATED, style="bold magenta"))
     for name, side in (("A", comparison.before), ("B", comparison.after)):
-        line = Text(f"{name}: {side_of(side)}")
-        if any(document.simulated for document in side):
-            line.append(f" · {SIMULATED}", style="bold magenta")
-        parts.append(line)
+        parts.append(Text(f"{name}: {side_of(side)}"))
         parts += listed(list(remarks(side)), "more warning", style, "bold yellow")
     parts += [Text(f"unreadable: {text}", style="bold red") for text in errors_of(unreadable)]
     parts += [Text(text, style="yellow") for text in pairing(comparison)]
@@ -272,29 +310,48 @@ def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
     parts += listed(differing, "more difference", style, "cyan", _DIFFERENCES)
     if busy := not_compared(comparison):
         parts.append(Text(busy, style="bold yellow"))
-    changed = comparison.those(*LISTED)
-    order = grouped(((change.outcome, change.key.testcase), change) for change in changed)
-    for (_, name), changes in list(order.items())[: None if style.verbose else _SHOWN]:
-        head = Text(f"{changes[0].outcome:<7} ", style=SIGNS[changes[0].outcome].style)
-        head.append(name, style="bold")
-        extreme = "largest change" if changes[0].outcome is Outcome.BETTER else "worst"
-        head.append(f"  {len(changes)} values, {extreme}:" if len(changes) > 1 and not style.verbose else "")
-        cells = changes if style.verbose else changes[:1]
-        parts += ["", head, *(Text(f"  {change.key.place}: {moved(change)}") for change in cells)]
-    if left := [] if style.verbose else further(len(order) - _SHOWN, "more testcase"):
-        parts += ["", *left]
-    lost = comparison.those(*CHANGED)
-    reasons = {change.key.testcase: change.reason for change in lost if change.reason}
-    parts += [Text(f"{name}: {reason}", style="red") for name, reason in reasons.items()]
+    verdict = VERDICTS[comparison.conclusion]
+    word = Text(verdict.word.upper(), style=SIGNS[verdict].style)
+    counts = Padding(Text(counted(comparison, unreadable), style="dim"), (0, 0, 0, len(word) + 2))
+    parts += ["", hanging(word, Text(sentence(comparison), style="bold")), counts]
+    cause, advice = likely_cause(comparison)
+    steps = (("likely cause", cause), ("remedy", advice.do), ("confirm", advice.command))
+    if known := [(name, text) for name, text in steps if text]:
+        grid = Table.grid(padding=(0, 2))
+        for name, text in known:
+            grid.add_row(Text(name, style="dim"), Text(text))
+        parts.append(Padding(grid, (0, 0, 0, 2)))
+    changed = comparison.those(*(LISTED if style.verbose else CHANGED))
+    parts += ["", *_changes(changed, style)] if changed else []
+    parts += [] if style.verbose else further(len(changed) - _SHOWN, "more change")
+    parts += [Text(text, style="yellow") for text in doubts(comparison)]
     parts += ["", *(Text(text, style="dim") for text in notes(comparison))]
-    parts += [Text(text, style="bold yellow") for text in doubts(comparison)]
-    parts.append(Text(counted(comparison, unreadable), style="bold"))
     return printed(style, *parts, longest=LONGEST_LINE)
+
+
+def _changes(changed: Sequence[Change], style: Style) -> Iterator[RenderableType]:
+    """A line for each change: its value before and after; ``verbose``: with interval and reason."""
+    if style.verbose:
+        for change in changed:
+            line = Text(f"{change.outcome:<11} ", style=SIGNS[change.outcome].style)
+            reason = f" ({change.reason})" if change.reason else ""
+            yield line.append(f"{change.key.testcase} {change.key.place}: {moved(change)}{reason}", "default")
+        return
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    for column in ("left", "left", "right", "right"):
+        grid.add_column(justify=column, overflow="fold")
+    for change in changed[:_SHOWN]:
+        look = SIGNS[change.outcome]
+        name = f"{change.key.testcase} {change.key.place}".rstrip()
+        text = difference(change).replace("-", "−") or change.reason
+        hosts = f" on {', '.join(host.host for host in change.hosts[:_HOSTS])}" if change.hosts else ""
+        grid.add_row(Text(look.mark, look.style), name + hosts, values_of(change, GLANCE), text)
+    yield grid
 
 
 def html(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] = ()) -> str:
     """A page that works offline; its module uses the texts of this one and is loaded when it is chosen."""
-    page: str = import_module(f"{__package__}.html.comparison").sides_page(comparison, unreadable)
+    page: str = import_module(f"{__package__}.html.page").page_of_sides(comparison, unreadable)
     return visible(page)
 
 

@@ -19,7 +19,7 @@ from .records import picked
 from .style import Style
 from .testcase_texts import verification
 
-#: Version of the shape, which docs/reports.md describes.
+#: Version of the shape, which docs/reference/keys.md describes.
 _SHAPE = 1
 #: Fields of causes.
 _OF_CAUSES = (
@@ -54,7 +54,7 @@ def _unreadable(file: Unreadable) -> dict[str, Any]:
     """The entry of a file that cannot be read or judged: that of a run that has nothing."""
     nothing: dict[str, Any] = {
         "host": "", "machine": "", "started": "", "simulated": False, "sentence": "", "remedy": "",
-        "cells": {}, "testcases": {}, "values": [], "places": [], "wrong": [], "doubts": [],
+        "cells": {}, "testcases": {}, "paths": [], "values": [], "places": [], "wrong": [], "doubts": [],
         "uncovered": [], "missing": [], "defects": [],
         "data": "", "left_out": {}, "baseline": None, "lacking": [],
         "causes": [], "slow": 0, "unexplained": 0, "gates": [],
@@ -75,6 +75,14 @@ def _run(judged: Judged) -> dict[str, Any]:
         "remedy": seen.advice.do,
         "cells": dict(Counter(str(cell.verdict) for cell in check.judgements if cell.key.column)),
         "testcases": check.testcases,
+        "paths": [
+            picked(
+                figure, "path title verdict where failed value least normal limit unit typical",
+                path=figure.kind.name, where=figure.place, typical=figure.typical.value,
+                **picked(figure.lead, "value least normal limit unit"),
+            )
+            for figure in seen.figures
+        ],
         "values": [
             _value(judgement)
             for judgement in check.judgements

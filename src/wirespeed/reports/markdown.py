@@ -97,11 +97,17 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
         yield from ("", f"**{word}**: {escaped(rest)}", "")
         yield from (f"- {escaped(line)}" for line in found)
         return
+    yield from tables(document, check, style, _OPEN)
+    yield from _closing(document, check, style)
+
+
+def tables(document: Document, check: Check, style: Style, most_open: int = 0) -> Iterator[str]:
+    """The tables of all testcases, folded if more testcases than these have any."""
     shown = [
         result for result in document.testcases
         if result.status is not Status.WAIVED and any(table.cells for table in result.tables)
     ]  # fmt: skip
-    if folded := len(shown) > _OPEN:
+    if folded := len(shown) > most_open:
         count = many(sum(len(result.tables) for result in shown), "table")
         yield from ("", f"<details><summary>{count} of {many(len(shown), 'testcase')}</summary>")
     for result in shown:
@@ -113,7 +119,6 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
             yield from _table(result, table, style)
     if folded:
         yield from ("", "</details>")
-    yield from _closing(document, check, style)
 
 
 def _judged(judged: Judged) -> Iterator[str]:

@@ -22,7 +22,7 @@ from ..units import fitting, format_quantity, many
 from .console import heading, printed, warnings
 from .explanations import explanations
 from .looks import SIGNS
-from .style import SIMULATED, Style
+from .style import Style
 from .table import headed
 from .testcase_texts import closing
 from .values import GLANCE, number
@@ -411,8 +411,6 @@ def render(judged: Judged, style: Style) -> str:
                 parts.append(Text(table.title, style="italic"))
             parts += drawn(table, style)
     parts += ["", Text(closing(document, check), style=SIGNS[check.verdict].style)]
-    if document.simulated:
-        parts.append(Text(SIMULATED, style="bold magenta"))
     return printed(style, *parts)
 
 

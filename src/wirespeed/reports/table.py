@@ -25,7 +25,7 @@ from .console import heading, pieces, printed, warnings, width_of
 from .explanations import explanations
 from .grid import Grid, GridCell, is_large
 from .looks import SIGNS
-from .style import SIMULATED, Style
+from .style import Style
 from .testcase_texts import buffers, closing, data_word
 from .values import footnotes, number
 
@@ -43,7 +43,7 @@ def render(judged: Judged, style: Style) -> str:
     """Render the Document as tables; ``verbose`` shows large matrices and all waived testcases in full."""
     document = judged.document
     if own := report_of(document):
-        return printed(style, heading(document), "", *own.screen(style))
+        return printed(style, heading(document), "", *own.body(style), "", *own.ending(style))
     check = judged.check
     texts = explanations(document, lacking=check.missing)
     parts: list[RenderableType] = [
@@ -336,10 +336,7 @@ def _closing(document: Document, check: Check, style: Style) -> RenderableType:
     if any(map(_is_uncertain, measured)):
         lines.append(Text(f"~ 95% confidence interval wider than ±{_UNCERTAIN:.0%}", style="dim"))
     lines += _waived(document, style)
-    line = Text(closing(document, check), style=SIGNS[check.verdict].style)
-    if document.simulated:
-        line.append(f" · {SIMULATED}", style="bold magenta")
-    return Group("", *lines, line)
+    return Group("", *lines, Text(closing(document, check), style=SIGNS[check.verdict].style))
 
 
 def _is_uncertain(cell: Cell) -> bool:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 #: The page whose sections are topics, too: the causes.
-_CAUSES = "doctor"
+_CAUSES = "causes"
 #: The page of terms, each a paragraph that begins with the term.
 _GLOSSARY = "glossary"
 _TERM = re.compile(r"\*\*([^*]+)\*\* ((?:.+\n?)+)")
@@ -53,9 +53,14 @@ class Topic:
         return f"file://{platform.node()}{self.file.resolve().as_uri().removeprefix('file://')}{anchor}"
 
 
+def _files() -> dict[str, Path]:
+    """The pages by their names, and those of the folder of reference tables."""
+    return {path.stem: path for folder in (_PAGES, _PAGES / "reference") for path in folder.glob("*.md")}
+
+
 def topics() -> list[str]:
     """The names of all pages."""
-    return sorted(path.stem for path in _PAGES.glob("*.md"))
+    return sorted(_files())
 
 
 def causes() -> list[str]:
@@ -65,7 +70,7 @@ def causes() -> list[str]:
 
 def topic(name: str) -> Topic | None:
     """The page with this name, ``PAGE#ANCHOR``, or the section of a cause; None if there is none."""
-    page, _, anchor = name.removeprefix("docs/").partition("#")
+    page, _, anchor = name.removeprefix("docs/").removeprefix("reference/").partition("#")
     page = page.removesuffix(".md")
     if page not in topics():
         if anchor or page not in causes():
@@ -73,7 +78,7 @@ def topic(name: str) -> Topic | None:
         page, anchor = _CAUSES, page
     for _, heading, text in _sections(_read(page)):
         if not anchor or _slug(heading) == anchor:
-            return Topic(_PAGES / f"{page}.md", anchor, heading, text)
+            return Topic(_files()[page], anchor, heading, text)
     return None
 
 
@@ -93,12 +98,13 @@ def search(word: str) -> list[Topic]:
     mentioned: list[tuple[int, Topic]] = []
     for page in topics():
         for level, heading, text in _sections(_read(page)):
-            found = Topic(_PAGES / f"{page}.md", _slug(heading) if level > 1 else "", heading, text)
+            found = Topic(_files()[page], _slug(heading) if level > 1 else "", heading, text)
             own = re.split(r"^#", text, maxsplit=1, flags=re.MULTILINE)[0]
             if at.search(heading):
                 titled.append(found)
             elif page != _GLOSSARY and (count := len(at.findall(own))):
                 mentioned.append((count, found))
+    titled.sort(key=lambda found: not found.title.lower().startswith(word.lower()))
     mentioned.sort(key=lambda pair: -pair[0])
     return [*terms, *titled, *(found for _, found in mentioned)]
 
@@ -115,8 +121,8 @@ def markup(shown: Topic) -> Markup:
 def _read(page: str) -> str:
     """A page; nothing of one that an installation lacks: what only explains an answer never costs it."""
     try:
-        return (_PAGES / f"{page}.md").read_text("utf-8", "replace")
-    except OSError:
+        return _files()[page].read_text("utf-8", "replace")
+    except (KeyError, OSError):
         return ""
 
 

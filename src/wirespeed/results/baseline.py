@@ -32,7 +32,7 @@ AGREEMENT, _NAMED = 0.05, 5
 TOLERANCE, DEVIATIONS = 0.05, 3
 
 
-class Entry(msgspec.Struct, frozen=True):
+class BaselineCell(msgspec.Struct, frozen=True):
     """Baseline of one cell.
 
     Attributes:
@@ -77,7 +77,7 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
 
     schema: int = msgspec.field(name="wirespeed_baseline")
     simulated: bool
-    models: dict[str, tuple[Entry, ...]]
+    models: dict[str, tuple[BaselineCell, ...]]
     inventories: dict[str, Inventory] = {}
 
     def __repr__(self) -> str:
@@ -97,7 +97,7 @@ class Baseline(Tabular, msgspec.Struct, frozen=True, kw_only=True):
         alike = [good for good in self.inventories if _is_lesser(model, good)]
         return self.inventories[alike[0]] if len(alike) == 1 else None
 
-    def entries(self, machine: Machine, *, is_lesser: bool = False) -> dict[Key, Entry]:
+    def entries(self, machine: Machine, *, is_lesser: bool = False) -> dict[Key, BaselineCell]:
         """The entries for a machine's model.
 
         Args:
@@ -219,12 +219,12 @@ def _farthest(of_runs: Mapping[int, float]) -> int:
     return max(of_runs, key=lambda run: abs(math.log(of_runs[run] / middle)))
 
 
-def _entry(key: Key, unit: Unit, observed: Sequence[tuple[float, float]]) -> Entry:
+def _entry(key: Key, unit: Unit, observed: Sequence[tuple[float, float]]) -> BaselineCell:
     values = [value for value, _ in observed]
     median, deviation = centre(values)
     spread = observed[0][1] if len(values) == 1 else deviation / median
     spread = min(spread, LARGEST)  # of tiny values, so that the file can be loaded
-    return Entry(key.testcase, key.table, key.row, key.column, key.bytes, unit, median, spread, len(values))
+    return BaselineCell(*key, unit, median, spread, len(values))
 
 
 def encode(baseline: Baseline) -> bytes:
@@ -245,7 +245,7 @@ def load(path: str | Path) -> Baseline:
         raise DocumentError(f"cannot read {path}: {error.strerror}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DocumentError(
-            f"{path} is not a baseline: {error}; create one with `wirespeed baseline make`"
+            f"{path} is not a baseline: {error}; create one with `wirespeed baseline`"
         ) from error
     if baseline.schema > SCHEMA:
         raise DocumentError(f"{path} has schema {baseline.schema}: use a newer wirespeed")

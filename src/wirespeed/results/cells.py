@@ -31,7 +31,7 @@ class Key(NamedTuple):  # a tuple, because there are many
 
     @property
     def place(self) -> str:
-        """Table, row and column, for people; empty for a whole testcase."""
+        """Table, row and column as text; empty for a whole testcase."""
         return " ".join(filter(None, (self.table, self.row, self.column)))
 
 

@@ -15,7 +15,7 @@ from ..terminal import Tabular, brief
 from ..units import many
 from .cells import Key
 from .doubts import failed_twice, lost_testcases, strays, too_noisy
-from .evidence import Evidence, Found, Tested, tested, values
+from .evidence import CellValues, Evidence, Tested, tested, values
 from .settings import Difference, differences
 from .significance import assessed, ratio_of
 
@@ -251,7 +251,7 @@ def _pairs(before: Sequence[Document], after: Sequence[Document]) -> tuple[tuple
 
 
 def _tested(
-    first: Mapping[Key, Found], second: Mapping[Key, Found], least: float, *, paired: bool
+    first: Mapping[Key, CellValues], second: Mapping[Key, CellValues], least: float, *, paired: bool
 ) -> dict[Key, Change]:
     """Changes of the cells with values on both sides; outcomes by all of them together."""
     changes: dict[Key, Change] = {}
@@ -280,8 +280,8 @@ def _tested(
 
 def _add_hosts(
     changes: dict[Key, Change],
-    first: Mapping[Key, Found],
-    second: Mapping[Key, Found],
+    first: Mapping[Key, CellValues],
+    second: Mapping[Key, CellValues],
     hosts: Sequence[str],
     least: float,
 ) -> None:
@@ -307,8 +307,8 @@ def _add_hosts(
 
 def _add_doubts(
     changes: dict[Key, Change],
-    first: Mapping[Key, Found],
-    second: Mapping[Key, Found],
+    first: Mapping[Key, CellValues],
+    second: Mapping[Key, CellValues],
     failed: Mapping[Key, tuple[Unit, str]],
     least: float,
     *,
@@ -324,19 +324,19 @@ def _add_doubts(
         if why:
             changes[key] = replace(change, outcome=Outcome.UNKNOWN, reason=why)
     for key, (unit, why) in failed.items():
-        change = changes.get(key) or _untested(key, Found(unit), None, Outcome.UNKNOWN)
+        change = changes.get(key) or _untested(key, CellValues(unit), None, Outcome.UNKNOWN)
         if change.outcome not in (Outcome.LOST, Outcome.WORSE):
             changes[key] = replace(change, outcome=Outcome.UNKNOWN, reason=why)
 
 
 def _untested(
-    key: Key, first: Found | None, second: Found | None, outcome: Outcome, reason: str = ""
+    key: Key, first: CellValues | None, second: CellValues | None, outcome: Outcome, reason: str = ""
 ) -> Change:
     """The change of a cell whose values were not compared."""
     sides = [side.values if side else [] for side in (first, second)]
     before, after = _medians(*sides)
     ratio = after / before if before and after else 1.0
-    unit = (first or second or Found()).unit
+    unit = (first or second or CellValues()).unit
     runs = (len(sides[0]), len(sides[1]))
     return Change(key, unit, outcome, before, after, ratio, runs=runs, reason=reason)
 

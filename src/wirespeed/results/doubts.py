@@ -8,7 +8,7 @@ from ..document import Document
 from ..measurement import Unit
 from ..tables import SMALLEST
 from .cells import Key, key_of
-from .evidence import Found
+from .evidence import CellValues
 
 #: A cell is not the same if a run after is slower by more than this fraction than every run before, or by
 #: ``least``, if that is more: three standard deviations of the value that is assumed to vary most from run to
@@ -35,7 +35,7 @@ def _failures(documents: Sequence[Document]) -> dict[Key, tuple[Unit, str]]:
 
 
 def lost_testcases(
-    first: Mapping[Key, Found], second: Mapping[Key, Found], after: Sequence[Document]
+    first: Mapping[Key, CellValues], second: Mapping[Key, CellValues], after: Sequence[Document]
 ) -> set[str]:
     """The testcases that have values on one side, and were started on the other but have no values there."""
     names = {key.testcase for key in first}
@@ -69,7 +69,7 @@ def too_noisy(loss: float, half_width: float, least: float) -> str:
     return f"too noisy to rule out a {100 * most:.3g}% change; compare more runs" if is_noisy else ""
 
 
-def strays(first: Found, second: Found, least: float, *, paired: bool) -> str:
+def strays(first: CellValues, second: CellValues, least: float, *, paired: bool) -> str:
     """That a run after is much slower than all before (of its host, if hosts are paired); else empty."""
     most = max(least, _STRAY)
     speeds = [

@@ -52,7 +52,7 @@ _UNSEEN_DF = 15
 
 
 @dataclass
-class Found:
+class CellValues:
     """Values of a cell on one side.
 
     Attributes:
@@ -60,7 +60,7 @@ class Found:
         noise: Their kind.
         cells: The cells to compare, with their hosts.
         busy: Devices of other cells that another process used -> how.
-        values: All values, those of busy devices, too.
+        values: All values, also of busy devices.
     """
 
     unit: Unit = Unit.RATE
@@ -69,7 +69,7 @@ class Found:
     busy: dict[str, str] = field(default_factory=dict)
     values: list[float] = field(default_factory=list)
 
-    def of(self, host: str) -> Found:
+    def of(self, host: str) -> CellValues:
         """The same with only the cells to compare of one host."""
         return replace(self, cells=[entry for entry in self.cells if entry[0] == host])
 
@@ -94,16 +94,16 @@ class Tested:
         return f"{self.evidence} of {self.noise}"
 
 
-def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, Found]:
+def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, CellValues]:
     """The values of each cell that has any."""
-    by_key: dict[Key, Found] = {}
+    by_key: dict[Key, CellValues] = {}
     for document in documents:
         host = document.hostname
         iterations = document.options.get("per_iteration") is True
         cells = (_of_iterations(at) if iterations and at.result.collective else at for at in placed(document))
         last = {at.key: at for at in cells if at.cell.value and not at.cell.is_wrong}
         for key, place in last.items():
-            of_cell = by_key.get(key) or by_key.setdefault(key, Found(place.unit, noise_of(place)))
+            of_cell = by_key.get(key) or by_key.setdefault(key, CellValues(place.unit, noise_of(place)))
             of_cell.values.append(place.cell.value or 0.0)
             if busy := {} if ignore_busy else busy_devices(place, document.machine):
                 of_cell.busy |= busy
@@ -125,7 +125,7 @@ def _of_iterations(place: Placed) -> Placed:
     return place._replace(key=key, cell=struct_replace(cell, value=median(cell.samples), samples=()))
 
 
-def tested(first: Found, second: Found, *, paired: bool) -> Tested | None:
+def tested(first: CellValues, second: CellValues, *, paired: bool) -> Tested | None:
     """The difference by the best evidence that both sides have; None without cells to compare.
 
     Args:

@@ -30,7 +30,7 @@ _BOTH_WAYS = "_bidirectional_"
 _TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
 #: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
 _CORES, _MEMORY_BYTES = 256, 2**50
-#: Lowest value of a log over that of a measurement: kernels and back ends of other tools may be slower than
+#: Lowest value of a log over a measured one: kernels and back ends of other tools may be slower than
 #: ours, and no log tells clocks, slots or virtual machines. Published, of the line rate: 0.72 to 0.78 of the
 #: memory (BabelStream on H100 NVL, p2pBandwidthLatencyTest on GTX 1650 SUPER, A100, H100); 0.61 of PCIe 3 to
 #: a T4 in a virtual machine. Azure accepts 0.57 to 0.63 for V100s.
@@ -82,7 +82,7 @@ def allowed(network: Network, measurement: Measurement, testcase: str) -> list[A
 def of_collective(network: Network, measurement: Measurement) -> list[Allowance]:
     """What the links allow for each Place of a collective of a log.
 
-    Without NVLink, the bus bandwidth is at most that of PCIe. What sockets and bridges leave of it is
+    Without NVLink, the bus bandwidth is at most the rate of PCIe. What sockets and bridges leave of it is
     unknown, so that a low value is not judged.
     """
     bounds, run = allowances(network, measurement, efficiencies()), measurement.collective
@@ -266,7 +266,7 @@ def between_hosts(
     if not limit:
         return None
     operation = OPERATIONS[run.operation]
-    # Switches that reduce halve what a host sends; those of NVLink what a GPU sends.
+    # Switches that reduce halve what a host sends; switches of NVLink what a GPU sends.
     peak = network * operation.factor(run.ranks) if operation.effective > 1 else None
     if peak and inside:
         reduced = operation.effective if any(link.kind is LinkKind.NVLINK for link in machine.links) else 1.0

@@ -61,7 +61,7 @@ class Inventory(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def parts(self) -> tuple[InventoryPart, ...]:
-        """What is expected."""
+        """The parts of which something is expected."""
         return (*self.numbers, *([InventoryPart.GPU_MODEL] if self.models else ()))
 
 

@@ -216,7 +216,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _mode(path: Path) -> int:
-    """The permissions of a file to replace; those of another user's file are not kept."""
+    """The permissions of a file to replace; the permissions of another user's file are not kept."""
     try:
         status = path.stat()
     except FileNotFoundError:  # it was removed since it was written

@@ -22,12 +22,8 @@ from ..terminal import error_line
 from .store import STDIN, load
 
 T = TypeVar("T")
-
-
 #: A process needs this many Documents to be worth its start, which takes about half a second.
 _DOCUMENTS_PER_PROCESS, _CHUNK = 8, 4
-
-
 _MOST_PROCESSES = 16
 
 
@@ -37,7 +33,7 @@ class Unreadable:
 
     Attributes:
         file: The file.
-        why: The error, for people.
+        why: The error as text.
     """
 
     file: str
@@ -107,7 +103,7 @@ def _read(file: str, keep: Callable[[str, Document], T], load: Callable[[str], D
 
 
 def _tried(file: str, make: Callable[[], T]) -> T | Unreadable:
-    """What can be made of a file, or why not."""
+    """The result of a function that reads a file, or why there is none."""
     try:
         return make()
     except WirespeedError as error:
@@ -119,7 +115,7 @@ def _tried(file: str, make: Callable[[], T]) -> T | Unreadable:
 
 
 def defect(error: Exception) -> str:
-    """An error of wirespeed itself, for people: its kind, and where it was raised."""
+    """An error of wirespeed itself, in words: its kind, and where it was raised."""
     frame = extract_tb(error.__traceback__)[-1]
     place = f"{Path(frame.filename).name}, line {frame.lineno}"
     return error_line(f"internal error: {type(error).__name__}: {error} ({place}); please report it")

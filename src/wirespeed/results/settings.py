@@ -13,8 +13,6 @@ from ..hardware.topology import Machine
 
 #: Options that say nothing about how values were measured.
 _OTHER_OPTIONS = ("testcases", "prefixes", "seed", REQUESTED)
-
-
 #: Facts that vary from one moment to the next, or that a run causes.
 VOLATILE = {
     Known.LOAD, Known.PRESSURE, Known.UTILISATION, Known.PROCESSES, Known.THROTTLED, Known.THROTTLED_TIME,
@@ -22,16 +20,10 @@ VOLATILE = {
     Known.NVLINK_ERRORS, Known.ECC_ERRORS, Known.PORT_ERRORS, Known.PORT_ERROR_KINDS, Known.PORT_LOST,
     Known.PORT_CONGESTION, Known.INTERFACE_LOST, Known.MACHINE_ID, *COUNTED.values(),
 }  # fmt: skip
-
-
 #: Attribute that says how many NVLinks are active.
 NVLINKS = "NVLinks"
-
-
 #: Clocks that differ by less than this fraction are the same.
 _SAME_CLOCK = 0.02
-
-
 #: Maximum number of texts of an attribute that are named.
 _TEXTS = 3
 

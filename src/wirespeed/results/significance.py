@@ -1,4 +1,4 @@
-"""Whether two sides differ by more than chance: moderated t-tests of logarithms, for many cells at once."""
+"""Whether two sides differ by more than chance: moderated t-tests of logarithms, for many cells together."""
 
 from __future__ import annotations
 
@@ -20,37 +20,21 @@ FALSE_CHANGES = 0.02
 #: Minimum standard deviation of an observation, relative to its value: clocks and counters have no finer
 #: resolution.
 _FINEST = 1e-4
-
-
 #: Minimum number of cells whose variances show how much variances differ.
 _FEWEST_CELLS = 3
-
-
 #: Standard errors by which cells are assumed to differ more in variance than they seem to.
 _CAUTION = 2.0
-
-
 #: Range of the degrees of freedom of a prior.
 _PRIOR_RANGE = (1e-2, 1e4)
-
-
 #: Arguments of the exponential function that keep ratios finite in every format.
 _MOST_EXPONENT = 100.0
-
-
 #: From this many degrees of freedom the normal distribution is used; its error is below 1e-8.
 _NORMAL = 1e8
-
-
 #: Relative accuracy of the continued fraction, and the maximum number of its terms; it needs about the square
 #: root of half the degrees of freedom.
 _ACCURACY, _MOST_TERMS = 1e-15, 100_000
-
-
 #: Maximum number of steps of Newton's method; 5 are typical.
 _MOST_STEPS = 200
-
-
 #: Smallest magnitude of a denominator of the continued fraction.
 _TINY = 1e-300
 
@@ -63,7 +47,7 @@ class Contrast:
         difference: Mean difference, after minus before.
         variance: Residual variance of an observation; 0 without degrees of freedom.
         df: Its degrees of freedom.
-        scale: Variance of the difference, over that of an observation.
+        scale: Variance of the difference, over the variance of an observation.
         unseen: Variance of the difference that the observations do not show.
         unseen_df: Degrees of freedom from which ``unseen`` is known.
     """

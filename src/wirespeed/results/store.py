@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,6 @@ from ..driver.listener import Filled, Listener
 from ..errors import DocumentError, MachineError, NotARun, StorageError, UsageError
 from ..files import LARGEST_MIB, new_file, read
 from ..hardware.topology import check
-from ..measurement import Expectation
 from ..tables import LARGEST, SMALLEST, Table
 from ..terminal import escaped, neutral_json
 from ..units import MIB, many
@@ -49,14 +48,6 @@ class _Head(msgspec.Struct):
     schema: int = msgspec.field(name="wirespeed_schema")
 
 
-class _Given(msgspec.Struct):
-    options: dict[str, Any]
-
-
-#: Option whose texts are programs, which nothing shows as they are.
-_TRANSFERS = "transfers"
-
-
 def save(document: Document, path: str | Path) -> None:
     """Write a Document atomically: ``path`` always holds a complete file.
 
@@ -80,11 +71,11 @@ def decode(data: bytes, name: str) -> Document:
     Raises:
         DocumentError: If it is not a Document (``NotARun``), or has another schema.
     """
-    written, data = data, neutral_json(data)
+    data = neutral_json(data)
     with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError):
         document = msgspec.json.decode(data, type=Document)  # usually; what fails is read again below
         if document.schema == SCHEMA:
-            return _checked(document if data == written else _with_transfers(document, written))
+            return _checked(document)
     try:
         head = msgspec.json.decode(data, type=_Head)
     except msgspec.ValidationError as error:
@@ -98,17 +89,9 @@ def decode(data: bytes, name: str) -> Document:
     if head.schema < SCHEMA:
         raise DocumentError(f"{name}: schema {head.schema} is not supported: measure again")
     try:
-        return _checked(_with_transfers(msgspec.json.decode(data, type=Document), written))
+        return _checked(msgspec.json.decode(data, type=Document))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MachineError) as error:
         raise DocumentError(f"{name} is a broken saved run of wirespeed: {error}") from error
-
-
-def _with_transfers(document: Document, data: bytes) -> Document:
-    """The Document with the programs of transfers as they were written: they have several lines."""
-    if _TRANSFERS not in document.options:
-        return document
-    options = msgspec.json.decode(data, type=_Given).options
-    return replace(document, options=document.options | {_TRANSFERS: options[_TRANSFERS]})
 
 
 def _checked(document: Document) -> Document:
@@ -134,17 +117,9 @@ def _checked(document: Document) -> Document:
                     raise msgspec.ValidationError(
                         f"a value of {result.name} is {cell.value:g}; the smallest is {SMALLEST:g}"
                     )
-                if cell.expect and not _is_possible(cell.expect):
-                    raise msgspec.ValidationError(f"a value of {result.name} has an invalid expectation")
                 if any([not 0 <= link < links for link, _, _ in cell.links]):  # noqa: C419 - much faster
                     raise msgspec.ValidationError(f"a value of {result.name} uses a link that does not exist")
     return document
-
-
-def _is_possible(expect: Expectation) -> bool:
-    """Whether an expectation has only positive numbers."""
-    bounds = (expect.of_limit, expect.least, expect.most)
-    return all(SMALLEST <= value <= LARGEST for value in bounds if value is not None)
 
 
 def _written(result: TestcaseResult, table: Table) -> int:
@@ -283,7 +258,7 @@ class Drafting(Listener):
     def measuring(self, case: Testcase, done: int, stage: str) -> None:
         """Save what was measured or ended just before, also if what is measured now hangs.
 
-        Called ten times a second. Saving each end at once took a third of a simulated check.
+        Called ten times a second. Saving after each end took a third of a simulated check.
         """
         self._draft.catch_up()
 
@@ -335,7 +310,7 @@ class Saver(Drafting):
 
 
 def files_in(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
-    """Files, and in place of each folder its ``*.json`` files and logs, and those of the folders in it.
+    """Files, and in place of each folder its ``*.json`` files and logs, also of the folders in it.
 
     Deeper folders and other files are left out, as ``left_out`` says; hidden ones are ignored.
 

@@ -1,4 +1,4 @@
-"""Screens: what commands print for people. Each module has the name of a command, or of a part of several."""
+"""Screens: what commands print. Each module has the name of a command, or of a part of several."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from ..reports import FORMATS, ReportFormat, find, formats
 
 #: The screen of ``wirespeed check``.
 TEXT = ReportFormat("text", "terminal", checked=True, qualified=True, module=f"{__name__}.check")
+#: The screen of ``wirespeed check --explain``.
+EXPLAINED = ReportFormat("explained", "terminal", checked=True, qualified=True, module=f"{__name__}.doctor")
+_OWN = {row.name: row for row in (TEXT, EXPLAINED)}
 
 
 def check_formats() -> list[str]:
@@ -21,7 +24,7 @@ def check_format(name: str) -> ReportFormat:
     Raises:
         UsageError: If a format of another package cannot show what a check found.
     """
-    row = TEXT if name == TEXT.name else find(name)
+    row = _OWN.get(name) or find(name)
     if not row.checked:
         raise UsageError(f"{name} cannot show a check; choose one of {', '.join(check_formats())}")
     return row

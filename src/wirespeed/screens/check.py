@@ -27,7 +27,7 @@ from ..judging.overview import Overview, remedy, unknown_memory, users
 from ..judging.published import algorithms
 from ..judging.unlike import unlike
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
-from ..reports import SIMULATED, Style
+from ..reports import Style
 from ..reports.additions import report_of
 from ..reports.check_texts import applicable, culprit_text, gate_parts
 from ..reports.console import further, hanging, heading, printed
@@ -61,7 +61,8 @@ def headline(document: Document, summary: Overview, file: str = "") -> Iterator[
     seconds = "" if document.simulated or document.imported else format_time(document.seconds)
     parts = filter(None, (summary.extent, verification(document), seconds))
     yield Padding(Text(" · ".join(parts), style="dim"), (0, 0, 0, indent))
-    advice = (("what to do", summary.advice.do), ("run", summary.advice.command))
+    command = "confirm" if summary.verdict.is_bad else "run"
+    advice = (("remedy", summary.advice.do), (command, summary.advice.command))
     steps = [] if summary.by_finding else [(name, text) for name, text in advice if text]
     if steps:
         yield Padding(rows(steps), (0, 0, 0, 2))
@@ -82,7 +83,7 @@ def _causes(summary: Overview, file: str) -> Iterator[RenderableType]:
 
 def doctor_of(file: str) -> str:
     """The command that examines a run, which is measured again if it was not saved."""
-    return f"wirespeed doctor {shlex.quote(one_line(file))}" if file not in ("", "-") else "wirespeed doctor"
+    return f"wirespeed check --explain{'' if file in ('', '-') else f' {shlex.quote(one_line(file))}'}"
 
 
 def notes(lines: Iterable[tuple[str, str]], style: str = "cyan") -> Iterator[RenderableType]:
@@ -107,8 +108,11 @@ def absent(lacking: Iterable[Missing], sentence: str = "") -> Iterator[Renderabl
             yield from notes([(kind, str(absence))], style)
 
 
-def figures(summary: Overview, width: int) -> RenderableType:
-    """A line with a bar for each key figure; the place has its own line if there is no room."""
+def figures(summary: Overview, width: int) -> Iterator[RenderableType]:
+    """A line with a bar for each key figure, and what the bars mean.
+
+    The place has its own line if there is no room.
+    """
     texts = [
         (one.title, leading(one), f"{lead_share(one)}:" if one.worst or one.failed else extent(one))
         for one in summary.figures
@@ -124,7 +128,10 @@ def figures(summary: Overview, width: int) -> RenderableType:
             Text(sign.mark, style=sign.style), Text(figure.title), Text(leading(figure), style="bold"),
             _bar(figure, bar), Text(extent(figure)),
         )  # fmt: skip
-    return table
+    yield table
+    if any(figure.typical.limit for figure in summary.figures):
+        worst = ", ✖ worst" if any(figure.worst for figure in summary.figures) else ""
+        yield Text(f"bars end at the limit: ━ expected, ● typical{worst}", style="dim")
 
 
 def _bar(figure: KeyFigure, length: int) -> Text:
@@ -199,7 +206,7 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
     bad = list(of_testcases.values())  # that with the worst value first
     parts: list[RenderableType] = []
     if own := report_of(document):
-        parts += [Text(line) for line in own.lines[:-1]] + [""]
+        parts += [*own.body(style), ""]
     for judgements in bad if style.verbose else bad[:_SHOWN]:
         parts += _testcase(judgements, check, style)
     parts += [] if style.verbose else further(len(bad) - _SHOWN, "more testcase")
@@ -214,7 +221,7 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
         parts += [*([""] if parts and parts[-1] else []), *section(compared, style), ""]
     parts += _warnings(document, summary, style)
     parts += [""] if parts and parts[-1] else []
-    parts += [figures(summary, style.width)] if summary.figures else []
+    parts += figures(summary, style.width) if summary.figures else []
     parts += [hanging(Text(f"–  {kind} "), Text(f"not measured: {why}")) for kind, why in summary.skipped]
     parts += [""] if summary.figures or summary.skipped else []
     parts += headline(document, summary, judged.file)
@@ -225,7 +232,7 @@ def parts(judged: Judged, style: Style) -> list[RenderableType]:
     )  # the first is in the sentence
     parts += [*absent(check.missing, summary.sentence), *_places(check, summary)]
     parts += _findings(document, summary, judged.file)
-    parts += _closing(document, check.gates)
+    parts += _closing(check.gates)
     return parts
 
 
@@ -335,9 +342,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
     yield from notes(("collective", text) for text in algorithms(document))
 
 
-def _closing(document: Document, gates: Sequence[GateComparison]) -> Iterator[Text]:
-    """The number of failed gates, and that a machine is simulated, as the last lines."""
+def _closing(gates: Sequence[GateComparison]) -> Iterator[Text]:
+    """The number of failed gates as the last line."""
     if count := sum(compared.failed for compared in gates):
         yield Text(f"{many(count, 'threshold')} not met", style="bold red")
-    if document.simulated:
-        yield Text(SIMULATED, style="bold magenta")

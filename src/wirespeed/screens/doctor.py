@@ -1,4 +1,4 @@
-"""Text of ``wirespeed doctor``: possible causes with evidence and remedy."""
+"""Text of ``wirespeed check --explain``: possible causes with evidence and remedy."""
 
 from __future__ import annotations
 
@@ -17,11 +17,14 @@ from ..judging.finding import Finding
 from ..judging.judged import Judged
 from ..judging.omissions import measurable
 from ..judging.verdict import Verdict
-from ..reports import SIMULATED, Style
+from ..reports import Style
 from ..reports.check_texts import culprit_text
+from ..reports.checked_runs import CheckedRun
 from ..reports.console import hanging, heading, printed, warnings
 from ..reports.explanations import explanations
 from ..reports.looks import SIGNS
+from ..results.read_many import Unreadable
+from ..terminal import one_line
 from ..units import GB, format_size, format_time, many
 from .documentation import HELP, linked
 
@@ -32,7 +35,7 @@ _LEADS = {Verdict.WARN: "warning", Verdict.WAIVED: "note"}
 
 
 def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
-    """Render a diagnosis of a Document as text; ``verbose`` includes all facts.
+    """The diagnosis of a run as text; ``verbose`` includes all readings.
 
     Args:
         judged: The run.
@@ -56,7 +59,7 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     sign = SIGNS[verdict].style
     parts.append(hanging(Text(verdict.word.upper(), sign), Text(sentence or slow, sign)))
-    advice = (("what to do", summary.advice.do), ("run", summary.advice.command))
+    advice = (("remedy", summary.advice.do), ("confirm", summary.advice.command))
     steps_then = [(name, text) for name, text in advice if text and sentence]
     parts += [Padding(rows(steps_then), (0, 0, 0, 2))] if steps_then else []
     parts += [Text(f"slow: {culprit_text(culprit)}") for culprit in check.culprits]
@@ -72,9 +75,17 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
         parts.append(_facts(facts_of(document)))
     elif document.imported and document.facts:
         parts.append(Text(f"{many(len(document.facts), 'reading')}; -v shows all", style="dim"))
-    if document.simulated:
-        parts.append(Text(SIMULATED, style="bold magenta"))
     return printed(style, *parts)
+
+
+def part(judged: Judged, style: Style) -> str:
+    """What a run adds to the text of several."""
+    return render(judged, style)
+
+
+def joined(runs: Sequence[CheckedRun], _: Sequence[Unreadable], style: Style) -> str:
+    """The diagnoses of several runs, each after its file."""
+    return "\n".join(f"{one_line(run.node.file)}:\n{run.part}" for run in runs)
 
 
 def _measured(document: Document, steps: Sequence[Step]) -> Iterator[RenderableType]:

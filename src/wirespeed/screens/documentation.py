@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.padding import Padding
@@ -99,7 +100,7 @@ def linked(text: str) -> Text:
 def _named(match: re.Match[str], page: str) -> str:
     """The text of a link with the command that shows what it leads to, if that is a topic."""
     text, file, anchor = match.groups()
-    if ("/" in file or not file.endswith(".md")) and file:
+    if file and ("://" in file or not file.endswith(".md")):
         return f"{text} ({file})" if "://" in file else str(text)
-    name = f"{file.removesuffix('.md') or page}{anchor or ''}"
+    name = f"{PurePath(file).stem or page}{anchor or ''}"
     return f"{text} (`{HELP} {name}`)" if topic(name) else str(text)

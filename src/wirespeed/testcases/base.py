@@ -180,13 +180,7 @@ def count_axis(name: str, counts: Sequence[int]) -> Axis:
 Cells = list[tuple[int, int, tuple[Transfer, ...] | str]]
 
 
-def single(
-    case: Testcase,
-    rows: Axis,
-    columns: Axis,
-    cells: Cells,
-    reduce: Reduce = Reduce.FIRST,
-) -> Plan:
+def single(case: Testcase, rows: Axis, columns: Axis, cells: Cells, reduce: Reduce = Reduce.FIRST) -> Plan:
     """A Plan with one table and a Measurement per cell."""
     measurements, waived = [], []
     for row, column, content in cells:

@@ -17,7 +17,7 @@ from .base import Layout, Pattern, Plan, PlanOptions, Testcase, size_axis
 
 #: Labels of the rows of each table.
 PLACES = ("out-of-place", "in-place")
-#: The collectives of the quick tier: those of acceptance tests.
+#: The collectives of the quick tier, which acceptance tests use.
 _QUICK = ("all_reduce", "all_gather", "reduce_scatter", "alltoall")
 #: Default size of the array on GPUs and in host memory, in bytes.
 _GPU_BYTES, _HOST_BYTES = 1 * GIB, 64 * MIB
@@ -38,7 +38,7 @@ def collective(
 
     Args:
         setting: The operation with its arguments.
-        name: Name of the testcase; empty for that of the operation.
+        name: Name of the testcase; empty for the name of the operation.
         ranks: Number of ranks; 0 for all ranks or GPUs of the machine.
         lateness: Number of processes whose delay is measured; 0 to measure none.
         cpu_time: Whether times are CPU times until all operations are enqueued.
@@ -138,7 +138,7 @@ def members(machine: Machine) -> tuple[Memory, ...]:
 
 
 def _judged(machine: Machine, ends: tuple[Memory, ...]) -> tuple[Memory, ...]:
-    """The GPUs of a collective if their links determine its limit: those of one host."""
+    """The GPUs of a collective if their links determine its limit: they are in one host."""
     one_host = len({rank.host for rank in machine.ranks}) <= 1
     return ends if one_host and all(end.kind is MemoryKind.DEVICE for end in ends) else ()
 

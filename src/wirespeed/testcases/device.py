@@ -253,8 +253,6 @@ OWN = (
         size=SIGNAL_SIZE, fixed_size=True, unit=Unit.TIME, counts="", tier="full",
     ),
 )  # fmt: skip
-
-
 #: Type of numbers -> first letter of its operation in BLAS, precision, operation.
 _AXPY = {
     "float16": ("h", "half", Operation.HAXPY),
@@ -286,8 +284,6 @@ def saxpy(number: str, cublas: bool) -> Testcase:
 
 
 _TWICE = "every copied byte once (it is read and written)"
-
-
 _WITHIN = within(gpus)
 
 

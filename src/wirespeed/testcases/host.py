@@ -109,8 +109,7 @@ def latency_ladder(machine: Machine, case: Testcase, options: PlanOptions, group
     sizes = _ladder(4 * KIB, GIB, options.tier)
     measurements = tuple(
         Measurement(
-            (chasing(case, party.executor, party.memory, working_set),),
-            (Place("", i, j, Reduce.LATENCY),),
+            (chasing(case, party.executor, party.memory, working_set),), (Place("", i, j, Reduce.LATENCY),)
         )
         for i, party in enumerate(group.parties)
         for j, working_set in enumerate(sizes)

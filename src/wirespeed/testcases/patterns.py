@@ -55,7 +55,7 @@ def peers(parties: int, chosen: int) -> set[int]:
 
 
 def sampled(cells: Cells, parties: int, chosen: int) -> Cells:
-    """The cells of the diagonal and those of sampled peers."""
+    """The cells of the diagonal and of sampled peers."""
     kept = peers(parties, chosen)
     return [cell for cell in cells if cell[0] == cell[1] or (cell[1] - cell[0]) % parties in kept]
 

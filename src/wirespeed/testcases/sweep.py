@@ -37,8 +37,7 @@ def sweep(case: Testcase, sizes: tuple[int, ...]) -> Testcase:
             tables.append(replace(layout, rows=Axis("cell", labels), columns=columns, rows_alike=False))
         measurements = tuple(
             replace(
-                m,
-                places=tuple(replace(p, row=rows[p.table, p.row, p.column], column=j) for p in m.places),
+                m, places=tuple(replace(p, row=rows[p.table, p.row, p.column], column=j) for p in m.places)
             )
             for j, plan in enumerate(plans)
             for m in plan.measurements

@@ -12,20 +12,11 @@ from . import collectives, device, host, processes
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, Tier, WaivedCell
 
 __all__ = [
-    "TABLE",
-    "Layout",
-    "Pattern",
-    "Plan",
-    "PlanOptions",
-    "Testcase",
-    "Tier",
-    "WaivedCell",
-    "find",
-    "missing",
+    "TABLE", "Layout", "Pattern", "Plan", "PlanOptions", "Testcase", "Tier", "WaivedCell", "find", "missing",
     "select",
-]
+]  # fmt: skip
 
-#: All testcases, in the order in which they run: those of the core, then those of features.
+#: All testcases, in the order in which they run: first of the core, then of features.
 TABLE: tuple[Testcase, ...] = (
     *device.TESTCASES, *device.OWN, *processes.TESTCASES, *collectives.COLLECTIVES, *host.TESTCASES,
     *device.ATTACHED, *(case for cases in offered("testcases") for case in cases),

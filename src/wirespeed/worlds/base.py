@@ -19,6 +19,7 @@ from typing import Any, Literal, NoReturn
 
 from ..errors import MeasurementTimeout, WirespeedError
 from ..terminal import one_line
+from ..units import some
 from .channel import Channel, InvalidMessage, arrived
 
 #: Sequence number of an answer that holds rank 0's error.
@@ -114,7 +115,7 @@ class World:
 
     @property
     def local_rank(self) -> int:
-        """Number of this process among those of its host."""
+        """Number of this process among the processes of its host."""
         return self.me.local_rank
 
     @property
@@ -123,7 +124,7 @@ class World:
         return tuple(dict.fromkeys(member.host for member in self.members if member.host))
 
     def allgather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
-        """Exchange values: return those of all processes, by rank. All must call it for the same purpose.
+        """Exchange values: return the value of each process, by rank. All must call it for the same purpose.
 
         Args:
             value: Values that MessagePack supports: numbers, texts, bytes, lists, mappings.
@@ -345,8 +346,7 @@ class World:
 
 
 def _names(members: Sequence[Member]) -> str:
-    shown = ", ".join(str(member) for member in members[:4])
-    return shown if len(members) <= 4 else f"{shown} and {len(members) - 4} more"
+    return some([str(member) for member in members], 4)
 
 
 def hostname() -> str:

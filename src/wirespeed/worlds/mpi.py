@@ -25,8 +25,6 @@ _AFTER_LEADER_S = 2.0
 _LONGEST_S = 1e9
 #: Variables with which launchers of MPI number the ranks.
 _RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-
-
 #: A process that ends another one, unless its standard input is closed in time.
 _WATCHDOG = """
 import os, select, signal, sys

@@ -32,7 +32,7 @@ _PURPOSES: tuple[_Purpose, ...] = ("link", "watch")
 ADMISSION_S = 5.0
 #: Maximum number of connections that are proving it at a time; more wait in the listener's queue.
 _UNPROVEN_LIMIT = 256
-#: Time after which one of them is closed for another, in s: a rank answers at once.
+#: Time after which one of them is closed for another, in s: a rank answers immediately.
 _SILENT_S = 0.25
 #: Maximum length of a message before a process has joined, in bytes.
 _HELLO_LIMIT_BYTES = 4096
@@ -386,7 +386,7 @@ def _reach(to: Sequence[Address], secret: bytes, deadline: float, timeout: float
                     f"{name} listens in place of rank 0, but {error}: another job uses this port, or the key "
                     f"files of the hosts differ; choose another MASTER_PORT, or {SHARE_SECRET}"
                 ) from error
-            except (EOFError, OSError) as error:  # too many connect at once, or it is not rank 0
+            except (EOFError, OSError) as error:  # too many connect together, or it is not rank 0
                 reason = f"{name}: {error or 'closed the connection'}"
                 channel.close()
         if time.monotonic() > deadline:

@@ -17,7 +17,7 @@ from ..tree import TreePath
 K = TypeVar("K", bound=Hashable)
 
 #: Maximum number of fields of one call. After CUDA was initialised, NVML of driver 580 crashed in half of the
-#: processes that asked for the 51 counters of all NVLinks at once, after six of one link with three.
+#: processes that asked for the 51 counters of all NVLinks in one call, after six of one link with three.
 _FIELDS_AT_ONCE = 3
 _MEGA = 1e6
 _MILLI, _NANO = 1e-3, 1e-9

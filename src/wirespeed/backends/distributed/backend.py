@@ -111,10 +111,9 @@ class DistributedBackend(JobBackend):
         while True:
             means = tuple(self.running.choice.of(transfer) for transfer in measurement.transfers)
             for transfer, by in zip(measurement.transfers, means, strict=True):
-                if by in TWO_SIDED and (transfer.is_paced or transfer.start or transfer.role is Role.LOAD):
+                if by in TWO_SIDED and transfer.role is Role.LOAD:
                     raise Unreachable(
-                        f"{transfer}: messages by {by} have no rate and no start offset, and are no load; "
-                        "copies through shared memory can be"
+                        f"{transfer}: messages by {by} are no load; copies through shared memory can be"
                     )
             prepared = DistributedPrepared(self.exchange, self.running, measurement, means)
             try:
@@ -233,7 +232,7 @@ class DistributedBackend(JobBackend):
             for text in warnings:
                 self._say(f"rank {member.rank} on {member.host}: {text}")
         if self._options.all_engines or self._options.virtual_memory:
-            self._say("between processes a copy uses one copy engine, and its memory is as --share has it")
+            self._say("between processes a copy uses one copy engine, and its memory is that of --transport")
         assert self._side is not None
         start = SynchronisedStart(self.exchange, self._side)
         self.sample_seconds = max(self.sample_seconds, start.sample_seconds)
@@ -241,6 +240,6 @@ class DistributedBackend(JobBackend):
         return Running(self._side, SharedBufferPool(self._side), start, choice, descriptors)
 
     def _free_buffers(self) -> None:
-        """Free all buffers in all processes, after all have closed those of others."""
+        """Free all buffers in all processes, after all have closed the buffers of others."""
         self.exchange.together(self.running.pool.close_opened, "closing buffers")
         self.exchange.together(self.running.pool.free, "freeing buffers")

@@ -41,12 +41,12 @@ class Handle(NamedTuple):
 
 @dataclass(eq=False)
 class Allocation:
-    """Memory that can be exported, or that of another process in the address space of this one.
+    """Memory that can be exported, or memory of another process in the address space of this one.
 
     Attributes:
         address: Address in this process.
         bytes: Size of the buffer.
-        release: Frees the memory, after all other processes; or unmaps that of another process.
+        release: Frees the memory, after all other processes; or unmaps the memory of another process.
         place: GPU that holds it; None for host memory.
         inner: Data of the mechanism, such as a handle.
     """
@@ -62,7 +62,7 @@ class Mechanism(Protocol):
     """A mechanism of sharing.
 
     Attributes:
-        name: Its name, as in ``--share``: ``ipc``, ``vmm-fd``, ``fabric``, ``shm``.
+        name: Its name, as in ``--transport``: ``ipc``, ``vmm-fd``, ``fabric``, ``shm``.
     """
 
     name: str
@@ -139,7 +139,7 @@ class JobContext:
         world: The processes of the job.
         descriptors: Serves the descriptors that this process exports.
         page: Memory that all processes of this host have mapped, with their gate.
-        place: Index of this process among those of its host, and their number.
+        place: Index of this process among the processes of its host, and their number.
         device: Device of this process.
         cpus: CPUs of this process, if it measures host memory.
         options: Options, the same in every process.

@@ -9,34 +9,26 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...errors import (
-    BackendError,
-    BackendLost,
-    MeasurementTimeout,
-    OutOfMemory,
-    Unreachable,
-    VerificationError,
-    WirespeedError,
-    starting_threads,
-)
+from ... import errors
 from ...terminal import visible
 from ...worlds.base import RankLost, World, WorldError
 from ..base import Backend
 
 #: Kinds of errors as other processes hear of them; all others are errors of a backend.
-_KINDS: dict[str, type[WirespeedError]] = {
-    "late": MeasurementTimeout, "lost": BackendLost, "unreachable": Unreachable, "memory": OutOfMemory,
+_KINDS: dict[str, type[errors.WirespeedError]] = {
+    "late": errors.MeasurementTimeout, "lost": errors.BackendLost, "unreachable": errors.Unreachable,
+    "memory": errors.OutOfMemory,
 }  # fmt: skip
 
 
-def told(error: WirespeedError) -> list[Any]:
+def told(error: errors.WirespeedError) -> list[Any]:
     """An error as plain values."""
-    if isinstance(error, VerificationError):
+    if isinstance(error, errors.VerificationError):
         return ["wrong", str(error), error.offset, error.wrong, error.words, error.way]
     return [next((name for name, kind in _KINDS.items() if isinstance(error, kind)), "error"), str(error)]
 
 
-def heard(who: str, told: list[Any]) -> WirespeedError:
+def heard(who: str, told: list[Any]) -> errors.WirespeedError:
     """Another process' error as one that can be raised here.
 
     Args:
@@ -46,8 +38,8 @@ def heard(who: str, told: list[Any]) -> WirespeedError:
     kind, text, *more = told
     text = visible(text)
     if kind not in ("wrong", "late"):
-        return _KINDS.get(kind, BackendError)(f"{who}: {text}")
-    error = VerificationError("", *more) if kind == "wrong" else MeasurementTimeout("", 0.0)
+        return _KINDS.get(kind, errors.BackendError)(f"{who}: {text}")
+    error = errors.VerificationError("", *more) if kind == "wrong" else errors.MeasurementTimeout("", 0.0)
     error.args = (text if kind == "wrong" else f"{who}: {text}",)
     return error
 
@@ -82,7 +74,7 @@ class Exchange:
         self._cancels = [cancel]
         self._closed = threading.Event()
         self._watching = threading.Thread(target=self._watch, name="watch ranks", daemon=True)
-        with starting_threads():
+        with errors.starting_threads():
             self._watching.start()
 
     def gather(self, value: object, doing: str, patience: float = 0.0) -> list[Any]:
@@ -99,7 +91,7 @@ class Exchange:
         self.check()
         try:
             everyone = self.world.allgather([time.monotonic(), value], doing, patience)
-        except (RankLost, WorldError, MeasurementTimeout) as error:
+        except (RankLost, WorldError, errors.MeasurementTimeout) as error:
             raise self.lose(error) from error
         self.now = everyone[0][0]
         return [value for _, value in everyone]
@@ -113,13 +105,13 @@ class Exchange:
         mine: list[Any]
         try:
             mine = [None, call()]
-        except WirespeedError as error:
+        except errors.WirespeedError as error:
             mine = [told(error), None]
         everyone = self.gather(mine, doing)
         for member, (wire_error, _) in zip(self.world.members, everyone, strict=True):
             if wire_error:
                 failure = heard(str(member), wire_error)
-                raise self.lose(failure) if isinstance(failure, BackendLost) else failure
+                raise self.lose(failure) if isinstance(failure, errors.BackendLost) else failure
         return [value for _, value in everyone]
 
     def first(self, reasons: Iterable[str | None]) -> str:
@@ -138,12 +130,12 @@ class Exchange:
             BackendLost: If they are not.
         """
         if self.lost:
-            raise BackendLost(self.lost)
+            raise errors.BackendLost(self.lost)
 
-    def lose(self, error: WirespeedError) -> BackendLost:
+    def lose(self, error: errors.WirespeedError) -> errors.BackendLost:
         """Record that the job cannot continue; return the exception to raise."""
         self.lost = self.lost or str(error)
-        return BackendLost(self.lost)
+        return errors.BackendLost(self.lost)
 
     def news(self) -> str:
         """Which process has ended, as far as is known a moment later; empty if none."""

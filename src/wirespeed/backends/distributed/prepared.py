@@ -37,7 +37,7 @@ class Running:
 
     Attributes:
         side: Hardware of this process.
-        pool: Its buffers, and those of others that it has opened.
+        pool: Its buffers, and the buffers of others that it has opened.
         start: The common start.
         choice: Selects the transport of each transfer.
         descriptors: Serves the descriptors that this process exports.
@@ -135,27 +135,23 @@ class DistributedPrepared(Prepared):
             for i, taken, amount, last in timings:
                 seconds[i], amounts[i] = max(seconds[i], taken), amount
                 wall = max(wall, last)
-        if self._loads or any(transfer.start for transfer in self._transfers):
+        if self._loads:
             wall = self._adapted(seconds)
         self._skews.append((self._running.start.late([late for late, _ in everyone]), wall))
         return Sample(tuple(seconds), tuple(amounts), wall, self._means)
 
     def _adapted(self, seconds: Sequence[float]) -> float:
-        """The time from the first start to the last end of a measured transfer.
+        """The time until the last measured transfer ends.
 
         Loads that ended earlier are repeated more often in the next samples, in all processes.
         """
-        starts = [transfer.start for transfer in self._transfers]
-        measured = [i for i in range(len(starts)) if i not in self._loads]
-        end = max(starts[i] + seconds[i] for i in measured)
+        end = max(taken for i, taken in enumerate(seconds) if i not in self._loads)
         for i, times in self._loads.items():
-            needed = end - starts[i]
-            if 0 < seconds[i] < needed:
-                wanted = math.ceil(times * _LOAD_LASTS * needed / seconds[i])
+            if 0 < seconds[i] < end:
+                wanted = math.ceil(times * _LOAD_LASTS * end / seconds[i])
                 self._loads[i] = min(wanted, _MOST_REPEATS)
-        if self._loads:
-            self._part.repeat(self._loads)
-        return end - min(starts[i] for i in measured)
+        self._part.repeat(self._loads)
+        return end
 
     def verify(self) -> None:
         """Verify all destinations, each in the process that owns it."""

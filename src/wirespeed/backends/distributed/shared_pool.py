@@ -1,4 +1,4 @@
-"""Buffers that processes share: those of this process, and those of others that it has opened. They are kept
+"""Buffers that processes share: own ones, and buffers of other processes that it has opened. They are kept
 for later Measurements, because exporting and opening can take longer than a copy.
 """
 

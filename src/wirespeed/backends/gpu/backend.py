@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +24,7 @@ from .bound_copy import Binder
 from .contents import Contents
 from .device import Device, Peers, process_name
 from .endpoint import GpuEndpoint
-from .gate import Gate, Ticks
+from .gate import Gate
 from .gpu_driver import GpuDriver, Monitor, driver_of
 from .launch_config import LIST_GRANULE, NODE, WORD, unfit
 from .loaded_links import LoadedLinks
@@ -54,8 +53,8 @@ def _refused_list(transfer: Transfer) -> str:
         return "the blocks of a list are in pinned memory: the driver copies pageable memory through a buffer"
     if scattered.method is Method.STAGED and len(kinds) == 1:
         return "blocks are staged between host memory and a GPU"
-    if transfer.operation is not Operation.COPY or transfer.is_paced:
-        return "a block list is copied, at full speed"
+    if transfer.operation is not Operation.COPY:
+        return "a block list is copied"
     if scattered.block % LIST_GRANULE:
         return f"the size of a block must be a multiple of {LIST_GRANULE} B, not {scattered.block} B"
     return ""
@@ -94,7 +93,6 @@ class GpuBackend(Backend, ABC):
         self._pool: GpuBufferPool | None = None
         self._peers = Peers()
         self._gate: Gate | None = None
-        self._ticks: Ticks | None = None
 
     @abstractmethod
     def unusable(self) -> str:
@@ -166,15 +164,9 @@ class GpuBackend(Backend, ABC):
         if self._gate is None:
             first = self._device(measurement.transfers[0].executor.device)
             self._gate = Gate(first, options.timeout)
-        timed = any(t.is_paced or t.start for t in measurement.transfers)
-        if timed and self._ticks is None:
-            first = self._device(measurement.transfers[0].executor.device)
-            self._ticks = Ticks(first, options.timeout)
-        ticks = self._ticks if timed else None
 
         def attempt(gate: Gate) -> GpuPrepared:
-            binder = Binder(pool, self._device, self._contents_of, options, self._peers, ticks)
-            binder.paced = sum(t.is_paced for t in measurement.transfers)
+            binder = Binder(pool, self._device, self._contents_of, options, self._peers)
             kind = GpuBlocks if any(t.scattered for t in measurement.transfers) else GpuPrepared
             kind = HostTimed if any(map(self._is_encrypted, measurement.transfers)) else kind
             return kind(measurement, engines, binder, gate, self._signals, options)
@@ -193,8 +185,7 @@ class GpuBackend(Backend, ABC):
         if self._is_encrypted(transfer):  # in one thread
             return 1
         if transfer not in self._engines:
-            fast = replace(transfer, role=Role.MEASURED, rate=math.inf, start=0.0)
-            alone = Measurement((fast,), ())
+            alone = Measurement((replace(transfer, role=Role.MEASURED),), ())
             times = {}
             for engines in (1, 2):
                 with self._prepare(alone, [engines], options) as prepared:
@@ -262,13 +253,11 @@ class GpuBackend(Backend, ABC):
                 self._pool.close()
             if self._gate is not None:
                 self._gate.free()
-            if self._ticks is not None:
-                self._ticks.free()
             for contents in self._contents.values():
                 contents.close()
             for device in self._devices.values():
                 device.close()
-        self._pool = self._gate = self._ticks = None
+        self._pool = self._gate = None
         self._peers = Peers()
         self._contents.clear()
         self._devices.clear()
@@ -340,8 +329,8 @@ def _refused_together(measurement: Measurement) -> str:
         return "a block list is measured with its submission, so only other lists can run with it"
     if len({t.scattered and t.scattered.method for t in lists}) > 1:
         return "block lists that are measured together have the same method"
-    needed = {(Access.LOCAL, t.executor.device, Engine.SM, False, 0.0) for t in lists}
-    found = {(t.access, t.executor.device, t.engine, t.is_paced, t.start) for t in loads}
+    needed = {(Access.LOCAL, t.executor.device, Engine.SM) for t in lists}
+    found = {(t.access, t.executor.device, t.engine) for t in loads}
     if loads and (len(loads) > 1 or found != needed):
         return "the load of a block list is one kernel in the memory of the GPU that moves it"
     return ""
@@ -381,8 +370,6 @@ _REASONS: tuple[tuple[Callable[[GpuBackend, Transfer, Any], Any], str], ...] = (
      f"{_CONFIDENTIAL}: events do not time a latency reliably"),
     (lambda b, t, gpu: b._is_encrypted(t) and (t.engine is not Engine.CE or t.scattered),
      f"{_CONFIDENTIAL}: kernels cannot access host memory; only copies of the engine ce are encrypted"),
-    (lambda b, t, gpu: b._is_encrypted(t) and (t.is_paced or t.start),
-     f"{_CONFIDENTIAL}: copies with the host start at once, at full speed"),
     (lambda b, t, gpu: t.operation.is_latency and t.bytes < 2 * NODE,
      f"a {{t.operation}} requires at least {2 * NODE} bytes"),
     (lambda b, t, gpu: t.operation is Operation.SIGNAL and not b.answers(gpu, t),
@@ -390,8 +377,8 @@ _REASONS: tuple[tuple[Callable[[GpuBackend, Transfer, Any], Any], str], ...] = (
     (lambda b, t, gpu: t.operation not in (Operation.CHASE, Operation.COPY) and t.bytes % WORD,
      f"{{t.operation}} requires a multiple of {WORD} bytes"),
     (lambda b, t, gpu: t.bytes < 1, "the transfer has no bytes"),
-    (lambda b, t, gpu: t.engine is Engine.CUBLAS and (t.access is not Access.LOCAL or t.is_paced),
-     "cuBLAS works in the GPU's own memory, at full speed"),
+    (lambda b, t, gpu: t.engine is Engine.CUBLAS and t.access is not Access.LOCAL,
+     "cuBLAS works in the GPU's own memory"),
     (lambda b, t, gpu: t.engine is Engine.CUBLAS and b.without_blas(), "{found}"),
     (lambda b, t, gpu: t.engine is not Engine.CUBLAS and t.pace != 1,
      "a load on a GPU always runs at full speed: omit pace"),

@@ -11,17 +11,19 @@ from ...errors import MeasurementTimeout, VerificationError
 from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
 from ...peer_access import FLAG_S
+from ...units import KIB
 from ..test_data import keys_of
 from .blocks import BlockCopies, Lists
 from .contents import SCALAR, Contents, Expected, Region, near, pattern_of
 from .device import Device, Peers, TimedStream
-from .gate import ALIGNMENT_BYTES, Paced, Ticks, pieces_of
 from .gpu_driver import Arguments, narrow, pointer, wide
 from .launch_config import WORD, shape
 from .memory import GpuBuffer, GpuBufferPool
 from .stream_ops import FLAGS, Axpy, Chase, EngineCopy, Kernel, Signal, SignalAnswer, Work
 
 _SUMS_BYTES = 2 * WORD
+#: Alignment of the parts of a copy.
+_ALIGNMENT_BYTES = 4 * KIB
 
 
 @dataclass(frozen=True)
@@ -65,20 +67,6 @@ class BoundCopy:
         return self.lanes[0][0]
 
     @property
-    def paced(self) -> list[Paced]:
-        """Its work that is held to a rate: in all of its streams, or in none."""
-        return [work for _, work in self.lanes if isinstance(work, Paced)]
-
-    @property
-    def pieces(self) -> int:
-        """Number of pieces in which one copy is enqueued."""
-        return self.paced[0].pieces if self.paced else 1
-
-    def ready(self, pieces: int) -> int:
-        """How many of some pieces can be enqueued now."""
-        return self.paced[0].ready(pieces) if self.paced else pieces
-
-    @property
     def measured(self) -> bool:
         """Whether the transfer is measured; otherwise it is load."""
         return self.transfer.role is Role.MEASURED
@@ -103,7 +91,6 @@ class BoundCopy:
             MeasurementTimeout: If a GPU waited for a flag for too long.
         """
         work = self.lanes[0][1] if self.lanes else None
-        work = work.work if isinstance(work, Paced) else work
         words = self.transfer.bytes // WORD
         if isinstance(work, Signal) and work.unanswered():
             ends = self.transfer.source.device, self.transfer.destination.device
@@ -124,13 +111,7 @@ class Binder:
 
     Args:
         device, contents: Return the open GPU with a name, and the Contents that fill and compare on a GPU.
-        ticks: The clock for start offsets and rates; None if no transfer has one.
-
-    Attributes:
-        paced: Number of transfers that are held to a rate.
     """
-
-    paced = 1
 
     def __init__(
         self,
@@ -139,9 +120,7 @@ class Binder:
         contents: Callable[[Device], Contents],
         options: RunOptions,
         peers: Peers,
-        ticks: Ticks | None = None,
     ) -> None:
-        self.ticks = ticks
         self.taken: list[GpuBuffer] = []
         self.reached: list[tuple[Device, Device]] = []
         self.peers = peers
@@ -254,19 +233,7 @@ class Binder:
         # A stream that made other copies before can delay a peer's: with reused streams, concurrent pulls of
         # two GPUs from each other ran one after the other.
         self.lanes.append(TimedStream(device))
-        if self.ticks is not None:
-            self.ticks.load(device)
         return self.lanes[-1]
-
-    def _held(self, bound: BoundCopy, lane: TimedStream, work: EngineCopy | Kernel, size: int) -> Work:
-        """Work on some bytes of a transfer, held to its rate if it has one."""
-        transfer = bound.transfer
-        if not transfer.is_paced:
-            return work
-        assert self.ticks is not None
-        rate = transfer.rate / transfer.counted
-        pieces = pieces_of(transfer.bytes, rate, self.paced)
-        return Paced(lane, work, self.ticks, size, pieces, rate * size / transfer.bytes, transfer.start)
 
     def _region(self, bound: BoundCopy, buffer: GpuBuffer, offset: int = 0) -> Region:
         device = near(buffer, bound.device, self._device)
@@ -287,8 +254,7 @@ class Binder:
         part_bytes = _aligned(-(-size // engines))
         for begin in range(0, size, part_bytes):
             lane, size_here = self._lane(bound.device), min(part_bytes, size - begin)
-            work = EngineCopy(lane, to + begin, origin + begin, size_here)
-            bound.lanes.append((lane, self._held(bound, lane, work, size_here)))
+            bound.lanes.append((lane, EngineCopy(lane, to + begin, origin + begin, size_here)))
 
     def _axpy(self, bound: BoundCopy) -> None:
         transfer, buffers = bound.transfer, bound.buffers
@@ -302,12 +268,8 @@ class Binder:
 
     def _kernel(self, bound: BoundCopy, keys: tuple[int, int]) -> None:
         transfer, device, buffers = bound.transfer, bound.device, bound.buffers
-        piece = transfer
-        if transfer.is_paced:
-            pieces = pieces_of(transfer.bytes, transfer.rate / transfer.counted, self.paced)
-            piece = replace(transfer, bytes=-(-transfer.bytes // pieces) + ALIGNMENT_BYTES)
-        form = shape(piece, device.multiprocessors, device.shared_memory, bound.sharing)
-        bound.amount = float(transfer.bytes * (1 if transfer.is_paced else form.passes))
+        form = shape(transfer, device.multiprocessors, device.shared_memory, bound.sharing)
+        bound.amount = float(transfer.bytes * form.passes)
         origin = [pointer(buffer.address) for buffer in buffers.sources]
         to = [pointer(buffer.address) for buffer in buffers.destinations]
         if transfer.also:
@@ -333,8 +295,7 @@ class Binder:
             second = origin[1] if len(origin) > 1 else pointer(0)
             values = [to[0], origin[0], second, size, c_double(SCALAR)]
         lane = self._lane(device)
-        work = Kernel(lane, form, Arguments(*values), values.index(size), passes)
-        bound.lanes.append((lane, self._held(bound, lane, work, transfer.bytes)))
+        bound.lanes.append((lane, Kernel(lane, form, Arguments(*values), values.index(size), passes)))
 
     def _account(self, bound: BoundCopy, seed: int) -> int:
         """Two words on the GPU: the sum that a read computes, and the correct sum of one pass."""
@@ -374,4 +335,4 @@ class Binder:
 
 
 def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+    return -(-size // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES

@@ -16,7 +16,7 @@ from ..test_data import keys_of
 from .bound_copy import Binder, BoundCopy, Buffers
 from .contents import Contents
 from .device import Device, Peers, TimedStream
-from .gate import Gate, Ticks
+from .gate import Gate
 from .gpu_driver import FABRIC, IPC, VMM_FD
 from .launch_config import unfit
 from .memory import GpuBuffer, GpuBufferPool
@@ -50,13 +50,6 @@ class GpuEndpoint(Endpoint):
         self._seen = ctypes.c_uint32.from_address(job.page.address + self._offset)
         self._lane = TimedStream(device)
         self._rounds = 0
-        self._ticks: Ticks | None = None
-
-    def ticks(self) -> Ticks:
-        """The clock for start offsets and rates."""
-        if self._ticks is None:
-            self._ticks = Ticks(self.device, self.options.timeout)
-        return self._ticks
 
     def can_send(self, means: str) -> tuple[str, bytes]:
         """Why NCCL or MPI cannot move memory of this GPU, and NCCL's identifier."""
@@ -114,7 +107,7 @@ class GpuEndpoint(Endpoint):
             raise BackendError("the copies were cancelled")
 
     def cancel(self) -> None:
-        """Release the streams of this process, and those of others, whose measurement is void too."""
+        """Release the streams of this process and of others, whose measurement is void too."""
         self.signals.cancelled.set()
         self.gate.release()
 
@@ -126,8 +119,6 @@ class GpuEndpoint(Endpoint):
             self.nccl.close()
         self._lane.destroy()
         self.gate.free()
-        if self._ticks is not None:
-            self._ticks.free()
 
 
 class SharedBinder(Binder):
@@ -138,11 +129,7 @@ class SharedBinder(Binder):
     """
 
     def __init__(self, side: GpuEndpoint, pieces: Sequence[LocalTransfer]) -> None:
-        timed = any(p.moves and (p.transfer.is_paced or p.transfer.start) for p in pieces)
-        super().__init__(
-            side.pool, lambda _: side.device, lambda _: side.contents, side.options, Peers(),
-            side.ticks() if timed else None,
-        )  # fmt: skip
+        super().__init__(side.pool, lambda _: side.device, lambda _: side.contents, side.options, Peers())
         self._side, self._pieces = side, pieces
         self._sent = [piece for piece in pieces if piece.means == NCCL]
 

@@ -65,7 +65,6 @@ class GpuPrepared(Prepared):
         self._measurement = measurement
         self._binder, self._gate = binder, gate
         self._signals, self._options = signals, options
-        self._ticks = binder.ticks
         self._left: list[int] = []
         self._verified = True
         self._loads_checked = False
@@ -80,10 +79,10 @@ class GpuPrepared(Prepared):
             raise
         #: Transfers whose work this process enqueues; of others it only fills or verifies buffers.
         self._moving = [bound for bound in self._bound if bound.lanes]
-        self._measured = sorted((b for b in self._moving if b.measured), key=lambda b: b.transfer.start)
+        self._measured = [bound for bound in self._moving if bound.measured]
         #: How often each of these makes the copies of a sample; only for loads not 1.
         self._repeats = [1.0] * len(self._moving)
-        #: Copies of a sample, and those of each of these in it.
+        #: Copies of a sample, and how many each of these makes in it.
         self._copies = 1
         self._counts: list[int] = []
         self.buffers: list[Buffers] = [bound.buffers for bound in self._bound]
@@ -113,33 +112,24 @@ class GpuPrepared(Prepared):
         self._counts = [
             max(1, math.ceil(copies * times)) if times != 1 else copies for times in self._repeats
         ]
-        left = [n * bound.pieces for n, bound in zip(self._counts, self._moving, strict=True)]
-        if self._ticks is not None:
-            self._ticks.reset()
         if not all(b.held for b in self._moving):
             self._gate.release()
-        with self._watched(), self._unblocking(max(left)):
+        with self._watched(), self._unblocking(max(self._counts)):
             for lane in self._lanes():
                 lane.device.use()
                 self._gate.hold(lane.device, lane.stream)
             self._warm_up()
-            self._left = self._put(left, _QUEUE_COPIES)
+            self._left = self._put(self._counts, _QUEUE_COPIES)
 
     def finish(self) -> Sample:
         """After the release, enqueue the rest, wait for the end, and return the times of what it enqueued."""
         if not self._moving:
             return Sample((), (), 0.0)
         bound, first, stage = self._moving, self._measured[0].lane, f"running {self._measurement}"
-        begin = time.monotonic()
         with self._watched():
             while any(self._left):
-                before, self._left = self._left, self._put(self._left, _TURN_COPIES)
-                if self._left == before:  # the rest is due later
-                    self._check(stage, time.monotonic() - begin)
-                    time.sleep(_LONGEST_SLEEP_S)
+                self._left = self._put(self._left, _TURN_COPIES)
             self._await([first.end, *(b.lane.stop for b in bound)], stage)
-        if self._ticks is not None:
-            self._ticks.stop()
         seconds = [b.lane.elapsed(b.lane.start, b.lane.stop) for b in bound]
         amounts = [b.amount * n for b, n in zip(bound, self._counts, strict=True)]
         self._adapt_loads(seconds)
@@ -175,10 +165,9 @@ class GpuPrepared(Prepared):
         return [lane for bound in self._moving for lane, _ in bound.lanes]
 
     def _warm_up(self) -> None:
-        """Enqueue a warm-up in each stream, then let the measured transfers start, together or after a time.
+        """Enqueue a warm-up in each stream, then let the measured transfers start together.
 
-        Loads continue independently: they must run before the others start. Those with a rate begin with
-        the clock, which is started before the first measured transfer.
+        Loads continue independently: they must run before the others start.
         """
         first = self._measured[0].lane
         for bound in self._moving:
@@ -188,34 +177,26 @@ class GpuPrepared(Prepared):
         for bound in self._measured[1:]:
             bound.lane.record(bound.lane.ready)
             first.wait(bound.lane.ready)
-        if self._ticks is not None:
-            first.device.use()
-            self._ticks.begin(first.device, first.stream)
         for bound in (self._measured[0], *(b for b in self._moving if b is not self._measured[0])):
-            lane, start = bound.lane, bound.transfer.start
-            if self._ticks is not None and (start or (bound.paced and not bound.measured)):
-                lane.device.use()
-                self._ticks.hold(lane.device, lane.stream, start)
-            elif bound.measured and lane is not first:
+            lane = bound.lane
+            if bound.measured and lane is not first:
                 lane.wait(first.start)
             lane.record(lane.start)
             for other, _ in bound.lanes[1:]:
                 other.wait(lane.start)
-            for work in bound.paced:
-                work.begin()
 
     def _put(self, left: Sequence[int], most: int) -> list[int]:
-        """Enqueue a turn of the remaining pieces in every stream; return the number of remaining pieces.
+        """Enqueue a turn of the remaining copies in every stream; return the number of remaining copies.
 
         The end of a transfer is recorded as soon as its copies are enqueued: loads may take longer.
         """
         remaining = []
-        for bound, pieces in zip(self._moving, left, strict=True):
+        for bound, copies in zip(self._moving, left, strict=True):
             bound.device.use()
-            turn = pieces if bound.lanes[0][1].loops else bound.ready(min(pieces, most))
+            turn = copies if bound.lanes[0][1].loops else min(copies, most)
             for _, work in bound.lanes if turn else ():
                 work.put(turn)
-            remaining.append(pieces - turn)
+            remaining.append(copies - turn)
             if turn and not remaining[-1]:
                 self._put_end(bound)
         of_measured = [i for i, bound in enumerate(self._moving) if bound.measured]
@@ -225,8 +206,6 @@ class GpuPrepared(Prepared):
 
     def _put_end(self, bound: BoundCopy) -> None:
         """Record the end of a transfer whose copies are all enqueued."""
-        for work in bound.paced:
-            work.wait()
         for lane, _ in bound.lanes[1:]:
             lane.record(lane.stop)
             bound.lane.wait(lane.stop)
@@ -240,21 +219,12 @@ class GpuPrepared(Prepared):
         first.record(first.end)
 
     def _adapt_loads(self, seconds: Sequence[float]) -> None:
-        """Repeat loads more often in the next samples if they ended before the measured transfers.
-
-        Those with a rate are repeated less often if they take much longer.
-        """
-        ends = zip(seconds, self._moving, strict=True)
-        end = max(bound.transfer.start + s for s, bound in ends if bound.measured)
+        """Repeat loads more often in the next samples if they ended before the measured transfers."""
+        end = max(s for s, bound in zip(seconds, self._moving, strict=True) if bound.measured)
         for i, bound in enumerate(self._moving):
-            needed = end - bound.transfer.start
-            wanted = self._counts[i] / self._copies * LOAD_LASTS * needed / seconds[i]
-            if bound.measured:
-                continue
-            if 0 < seconds[i] < needed:
+            if not bound.measured and 0 < seconds[i] < end:
+                wanted = self._counts[i] / self._copies * LOAD_LASTS * end / seconds[i]
                 self._repeats[i] = min(math.ceil(wanted), _MOST_REPEATS)
-            elif bound.paced and 0 < LOAD_LASTS * needed < seconds[i]:
-                self._repeats[i] = wanted
 
     def _run_contents(self, action: str) -> None:
         with self._watched():
@@ -319,8 +289,6 @@ class GpuPrepared(Prepared):
     def _release(self) -> None:
         """Release all streams after an error."""
         self._gate.release()
-        if self._ticks is not None:
-            self._ticks.abandon()
 
     def abandon(self) -> None:
         """Let the enqueued work run out."""

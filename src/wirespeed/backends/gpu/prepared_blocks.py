@@ -18,8 +18,6 @@ from .prepared import LOAD_LASTS, GpuPrepared
 #: Launches of a computation next to block lists: those that show how long one takes without them, those in
 #: addition to what the lists need, and the most that a queue has room for.
 _ALONE_LAUNCHES, _MORE_LAUNCHES, _MOST_LAUNCHES = 8, 2, 900
-
-
 #: Time for the threads of several GPUs to reach their common start, in ns.
 _START_NS = 1_000_000
 
@@ -115,7 +113,7 @@ class GpuBlocks(GpuPrepared):
             self._lap_s *= 2
 
     def _computed(self, launches: int, copies: int) -> tuple[LapTimes, float]:
-        """Compute, and move the lists from the same start; return their times, and that of computing in s."""
+        """Compute, and move the lists from the same start; return their times and that of computing, in s."""
         assert self._load is not None
         (lane, work), *_ = self._load.lanes
         self._gate.close_all()

@@ -47,9 +47,7 @@ class EngineCopy:
 
     def __init__(self, lane: TimedStream, to: int, origin: int, size: int) -> None:
         driver = lane.device.driver
-        self._to, self._origin, self._stream = to, origin, lane.stream
         self._copy = driver.bind_copy(to, origin, size, lane.stream)
-        self._copy_part = driver.enqueue_copy
         self._copy_to_warm_up = driver.bind_copy(to, origin, min(size, WARM_UP), lane.stream)
 
     def warm_up(self) -> None:
@@ -62,16 +60,12 @@ class EngineCopy:
         for _ in range(copies):
             copy()
 
-    def part(self, begin: int, size: int) -> None:
-        """Enqueue a part of one copy."""
-        self._copy_part(self._to + begin, self._origin + begin, size, self._stream)
-
 
 class Kernel:
     """Launches of a kernel.
 
     Args:
-        size: Index of the argument with the bytes; those before it are addresses.
+        size: Index of the argument with the bytes.
         passes: Index of the argument with the passes of a looping kernel; None if there is no such argument.
             A kernel with passes has a smaller warm-up.
 
@@ -88,7 +82,6 @@ class Kernel:
         passes: int | None = None,
     ) -> None:
         self.loops = shape.loops
-        self._bases = [value.value or 0 for value in arguments.values[:size]]
         self.done = 0
         self._arguments, self._size, self._passes = arguments, size, passes
         self._unit = shape.passes
@@ -118,19 +111,6 @@ class Kernel:
             launches = 1 if self.loops else copies
         for _ in range(launches):
             self._launch()
-
-    def part(self, begin: int, size: int) -> None:
-        """Enqueue a part of one pass, which is not counted in ``done``."""
-        values, whole = self._arguments.values, self._arguments.values[self._size].value
-        for value, base in zip(values, self._bases, strict=False):
-            value.value = base + begin
-        values[self._size].value = size
-        if self._passes is not None:
-            values[self._passes].value = 1
-        self._launch()
-        values[self._size].value = whole
-        for value, base in zip(values, self._bases, strict=False):
-            value.value = base
 
 
 class Axpy:

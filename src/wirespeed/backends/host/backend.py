@@ -64,7 +64,7 @@ class HostBackend(Backend):
             return f"{transfer.executor} has no CPUs"
         if transfer.operation is Operation.CHASE and len(transfer.executor.cpus) > 1:
             return "a chase uses exactly one CPU"
-        if transfer.scattered is not None and (transfer.is_paced or transfer.pace != 1):
+        if transfer.scattered is not None and transfer.pace != 1:
             return "a block list runs at full speed"
         if not 0 < transfer.pace <= 1:
             return f"pace must be above 0 and at most 1, not {transfer.pace}"

@@ -15,7 +15,7 @@ import numpy as np
 from ...hardware.topology import Machine
 from ...model import BUFFERS, Memory, Method, Operation, Role, Transfer
 from ...options import RunOptions
-from ...units import KIB, MIB, NANO
+from ...units import KIB, MIB
 from ..distributed.endpoint import TWO_SIDED, LocalTransfer
 from ..test_data import WORD_MASK, key_of, keys_of, offsets
 from . import kernels
@@ -33,8 +33,6 @@ _LIBRARY_FROM_BYTES = 4 * KIB
 #: Accesses that count as one copy of a chase, up to a working set: 1 to 6 ms each.
 _CHASE_UNIT_ACCESSES = ((256 * KIB, 2**20), (4 * MIB, 2**17))
 _LARGE_CHASE_UNIT_ACCESSES = 2**15
-#: Time between the waits of a thread that is held to a rate, in s.
-_BETWEEN_WAITS_S = 100e-6
 #: Factors of scale, triad and saxpy are from 2 to 15: with integers below 2**48 (2**20 as floats), results
 #: are exact.
 _NUMBER_OF_FACTORS = 14
@@ -124,21 +122,15 @@ class BoundTransfer:
         buffers = (self.destination, *self.sources, None, None)[:3]
         return tuple(0 if b is None else b.address + begin for b in buffers)  # type: ignore[return-value]
 
-    def schedule(self, size: int) -> tuple[int, float, float, float]:
-        """Chunk, delay, pace and pause of ``kernels.work`` for a thread with a number of bytes."""
+    def chunk(self, size: int) -> int:
+        """The chunk of ``kernels.work`` for a thread with a number of bytes."""
         transfer = self.transfer
-        load = transfer.role is Role.LOAD
-        delay = transfer.start / NANO
+        if transfer.role is not Role.LOAD and (transfer.pace == 1 or transfer.operation is Operation.CHASE):
+            return size
         if transfer.operation is Operation.CHASE:
-            return kernels.CHASE_CHUNK_ACCESSES if load else size, delay, transfer.pace, 0.0
-        if transfer.scattered is not None:
-            return max(1, kernels.CHUNK_BYTES // transfer.scattered.block) if load else size, delay, 1.0, 0.0
-        if transfer.is_paced and size:
-            rate = transfer.rate / transfer.counted * size / self.bytes
-            chunk = round(rate * _BETWEEN_WAITS_S) // LINE * LINE
-            chunk = min(max(chunk, kernels.LEAST_CHUNK_BYTES), kernels.CHUNK_BYTES)
-            return chunk, delay, transfer.pace, 1 / (rate * NANO)
-        return kernels.CHUNK_BYTES if load or transfer.pace < 1 else size, delay, transfer.pace, 0.0
+            return kernels.CHASE_CHUNK_ACCESSES
+        blocks = transfer.scattered
+        return max(1, kernels.CHUNK_BYTES // blocks.block) if blocks else kernels.CHUNK_BYTES
 
     def draw_scalar(self, sample: int) -> None:
         """Choose the factor or constant of a sample, so that a stale result is detected."""

@@ -48,7 +48,7 @@ def huge_page_mode(root: TreePath) -> str:
 
 
 def is_virtual(root: TreePath) -> bool:
-    """Whether the CPU shows a hypervisor, which only those of x86 do."""
+    """Whether the CPU shows a hypervisor, which only CPUs of x86 do."""
     return "hypervisor" in first_cpu(root).get("flags", "").split()
 
 

@@ -13,19 +13,8 @@ from ...hardware.facts import ABSENT, EXCLUDED, OFF, ON, UNLIMITED, WSL, Fact, K
 from ...units import MIB
 from .. import pci
 from ..tree import HERE, TreePath
+from . import procfs
 from .host_discovery import cpus_of_nodes, huge_page_mode, is_virtual, is_wsl, socket_of
-from .procfs import (
-    NO_LIMIT,
-    allowed,
-    control_groups,
-    cpu_list,
-    first_cpu,
-    meminfo,
-    mounts,
-    number,
-    read,
-    whole,
-)
 
 #: Kernel options that change routes and translation of PCIe traffic.
 _OPTIONS = re.compile(
@@ -43,7 +32,9 @@ def facts(root: TreePath = HERE) -> Iterator[Fact]:
         root: Folder that contains ``sys`` and ``proc``.
     """
     yield from _limits(root)
-    if root is HERE and (text := read(root / "etc/machine-id")):  # private, and never recorded: machine-id(5)
+    if root is HERE and (
+        text := procfs.read(root / "etc/machine-id")
+    ):  # private, and never recorded: machine-id(5)
         yield Fact.of(Known.MACHINE_ID, hashlib.sha256(f"wirespeed {text}".encode()).hexdigest()[:16])
     yield from _cpus(root)
     yield from _memory(root)
@@ -53,25 +44,25 @@ def facts(root: TreePath = HERE) -> Iterator[Fact]:
 
 def _limits(root: TreePath) -> Iterator[Fact]:
     yield Fact.of(Known.SHM, _shared_memory_bytes(root), "B")
-    limit = (read(root / "proc/self/limits", _MEMLOCK) or "").split()[3:4]
+    limit = (procfs.read(root / "proc/self/limits", _MEMLOCK) or "").split()[3:4]
     unlimited = UNLIMITED if limit == [UNLIMITED] else None
-    yield Fact.of(Known.MEMLOCK, unlimited or whole(limit[0] if limit else None), "B")
-    usable_here = allowed(root)
+    yield Fact.of(Known.MEMLOCK, unlimited or procfs.whole(limit[0] if limit else None), "B")
+    usable_here = procfs.allowed(root)
     system = root / "sys/devices/system"
     for name, kind, there, online in (
         (Known.CPUS, "Cpus", Known.CPUS_ONLINE, "cpu/online"),
         (Known.NODES, "Mems", Known.NODES_ONLINE, "node/online"),
     ):
-        all_of_them = set(cpu_list(read(system / online) or ""))
+        all_of_them = set(procfs.cpu_list(procfs.read(system / online) or ""))
         usable = [index for index in usable_here.get(kind, ()) if index in all_of_them or not all_of_them]
         yield Fact.of(name, len(usable) or None)
         yield Fact.of(there, len(all_of_them) or None)
     yield Fact.of(Known.CPU_QUOTA, _quota(root))
     rooms = [
         room
-        for place, version in control_groups(root, "memory", _GROUP)
-        if (room := number(place / ("memory.limit_in_bytes" if version == 1 else "memory.max")))
-        and room < NO_LIMIT
+        for place, version in procfs.control_groups(root, "memory", _GROUP)
+        if (room := procfs.number(place / ("memory.limit_in_bytes" if version == 1 else "memory.max")))
+        and room < procfs.NO_LIMIT
     ]
     yield Fact.of(Known.MEMORY_LIMIT, min(rooms) if rooms else UNLIMITED, "B")
 
@@ -81,11 +72,11 @@ def _shared_memory_bytes(root: TreePath) -> float | None:
 
     From the table of mounts, which a recorded tree has too.
     """
-    line = mounts(root).get("/dev/shm")
+    line = procfs.mounts(root).get("/dev/shm")
     if line is None:
         return None
     option = re.search(r"[\s,]size=(\d{1,15})([kmg%]?)", line)
-    total = meminfo(root / "proc/meminfo").get("MemTotal")
+    total = procfs.meminfo(root / "proc/meminfo").get("MemTotal")
     if option and option[2] != "%":
         return float(int(option[1]) * 1024 ** "?kmg".index(option[2] or "?"))
     share = int(option[1]) / 100 if option else 0.5
@@ -97,16 +88,16 @@ def _quota(root: TreePath) -> float | str | None:
 
     With cgroups of both versions, the controller belongs to version 1 if that lists it.
     """
-    groups = list(control_groups(root, "cpu", _GROUP))
+    groups = list(procfs.control_groups(root, "cpu", _GROUP))
     first = min((version for _, version in groups), default=None)
     quotas, is_known = list[float](), first == 2  # the root of version 2 has no file
     for place, version in groups:
         if version != first:
             continue
         names = ("cpu.cfs_quota_us", "cpu.cfs_period_us") if version == 1 else ("cpu.max",)
-        text = " ".join(read(place / name) or "" for name in names)
+        text = " ".join(procfs.read(place / name) or "" for name in names)
         is_known |= bool(text.strip())
-        quota, period = (*map(whole, text.split()), None, None)[:2]
+        quota, period = (*map(procfs.whole, text.split()), None, None)[:2]
         if quota is not None and period:
             quotas.append(quota / period)
     return min(quotas, default=UNLIMITED if is_known else None)
@@ -115,9 +106,11 @@ def _quota(root: TreePath) -> float | str | None:
 def _cpus(root: TreePath) -> Iterator[Fact]:
     """Yield how CPUs are set up."""
     folder = root / "sys/devices/system/cpu"
-    governors = {text for path in folder.glob("cpufreq/policy*/scaling_governor") if (text := read(path))}
+    governors = {
+        text for path in folder.glob("cpufreq/policy*/scaling_governor") if (text := procfs.read(path))
+    }
     yield Fact.of(Known.GOVERNOR, tuple(sorted(governors)) or None)
-    balancing = read(root / "proc/sys/kernel/numa_balancing")
+    balancing = procfs.read(root / "proc/sys/kernel/numa_balancing")
     yield Fact.of(Known.NUMA_BALANCING, None if balancing is None else OFF if balancing == "0" else ON)
     if mode := huge_page_mode(root):
         yield Fact(Known.HUGE_PAGES, mode)
@@ -126,8 +119,8 @@ def _cpus(root: TreePath) -> Iterator[Fact]:
         if cpus and (package := socket_of(root, cpus[0])) is not None:
             sockets.setdefault(package, set()).add(node)
     yield Fact.of(Known.NODES_PER_SOCKET, max(map(len, sockets.values()), default=None))
-    if first_cpu(root):
-        names = [read(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
+    if procfs.first_cpu(root):
+        names = [procfs.read(root / f"sys/class/dmi/id/{name}") for name in ("sys_vendor", "product_name")]
         name = WSL if is_wsl(root) else " ".join(filter(None, names)) or ON
         yield Fact.of(Known.HYPERVISOR, name if is_virtual(root) or is_wsl(root) else OFF)
 
@@ -138,14 +131,14 @@ def _memory(root: TreePath) -> Iterator[Fact]:
     if not controllers:
         yield Fact.of(Known.DIMM_BYTES, None, "B")
     for controller in controllers:
-        size = number(controller / "size_mb")
+        size = procfs.number(controller / "size_mb")
         yield Fact.of(Known.DIMM_BYTES, None if size is None else size * MIB, "B", controller.name)
-        yield Fact.of(Known.DIMM_ERRORS, number(controller / "ce_count"), device=controller.name)
+        yield Fact.of(Known.DIMM_ERRORS, procfs.number(controller / "ce_count"), device=controller.name)
 
 
 def _translation(root: TreePath) -> Iterator[Fact]:
     """Yield whether an IOMMU translates addresses, and the kernel options that decide about routes."""
-    types = {text for path in root.glob("sys/kernel/iommu_groups/*/type") if (text := read(path))}
+    types = {text for path in root.glob("sys/kernel/iommu_groups/*/type") if (text := procfs.read(path))}
     present = any(root.glob("sys/class/iommu/*"))
     yield Fact.of(Known.IOMMU, tuple(sorted(types)) if types or present else (OFF,))
     options = (root / "proc/cmdline").read(_OPTIONS)
@@ -155,10 +148,10 @@ def _translation(root: TreePath) -> Iterator[Fact]:
 
 def _load(root: TreePath) -> Iterator[Fact]:
     try:
-        yield Fact.of(Known.LOAD, float((read(root / "proc/loadavg") or "").split()[0]))
+        yield Fact.of(Known.LOAD, float((procfs.read(root / "proc/loadavg") or "").split()[0]))
     except (ValueError, IndexError):
         yield Fact.of(Known.LOAD, None)
-    stalled = re.search(r"^some avg10=([\d.]+)", read(root / "proc/pressure/cpu") or "", re.MULTILINE)
+    stalled = re.search(r"^some avg10=([\d.]+)", procfs.read(root / "proc/pressure/cpu") or "", re.MULTILINE)
     value = float(stalled[1]) if stalled and stalled[1].count(".") <= 1 else math.nan
     yield Fact.of(Known.PRESSURE, None if math.isnan(value) else value, "%")
 
@@ -184,14 +177,14 @@ def inventory(root: TreePath = HERE) -> Iterator[Fact]:
     Args:
         root: Folder that contains ``sys``, ``proc`` and ``dev``.
     """
-    total = meminfo(root / "proc/meminfo").get("MemTotal")
+    total = procfs.meminfo(root / "proc/meminfo").get("MemTotal")
     yield Fact.of(Known.MEMORY_OF_HOST, total, "B")
     yield Fact.of(Known.NODES_WITH_CPUS, sum(map(bool, cpus_of_nodes(root).values())) or None)
     yield Fact.of(Known.NICS, tuple(nic.name for nic in root.glob("sys/class/infiniband/*")))
     yield Fact.of(Known.CONTAINER, ON if _in_container(root) else OFF)
     yield from _gpus(root)
     for slot in root.glob("sys/bus/pci/slots/*"):
-        if place := read(slot / "address"):
+        if place := procfs.read(slot / "address"):
             yield Fact.of(Known.SLOT, slot.name, device=f"{place}.0")
 
 
@@ -200,7 +193,7 @@ def _in_container(root: TreePath) -> bool:
     return (
         any((root / name).exists() for name in _FILES)
         or _VARIABLE in root.tree.environment
-        or "/" in mounts(root)
+        or "/" in procfs.mounts(root)
     )
 
 

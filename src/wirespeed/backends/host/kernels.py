@@ -22,8 +22,6 @@ CODES = {
     Operation.WRITE: WRITE,
     Operation.CHASE: CHASE,
 }
-
-
 #: How the blocks of a list are copied, in place of ``streaming``: like whole buffers with or without the
 #: caches, or by the C library's copy.
 CACHED, STREAMED, BY_LIBRARY = range(3)
@@ -42,8 +40,8 @@ WORDS, DOUBLES, FLOATS = range(3)
 
 #: Number of copies of a load: until the measured threads have ended.
 ENDLESS = -1
-#: Bytes (accesses, in a chase) after which a load checks whether to stop, and the least bytes between waits.
-CHUNK_BYTES, CHASE_CHUNK_ACCESSES, LEAST_CHUNK_BYTES = 2**18, 2**12, 2**12
+#: Bytes (accesses, in a chase) after which a load checks whether to stop.
+CHUNK_BYTES, CHASE_CHUNK_ACCESSES = 2**18, 2**12
 #: The accesses of a chase are a multiple of this.
 CHASE_STEP_ACCESSES = 8
 
@@ -57,10 +55,8 @@ arrive = function("ws_arrive", I64, I64)
 open_gate = function("ws_open_gate", I64, I64, I64)
 #: The clock of all times, in ns.
 clock = function("ws_clock", I64)
-#: Write the time since a round has started to a page, until it is stopped: address, number of the round.
-tick = function("ws_tick", None, I64, I64)
 _once = function("ws_once", I64, I64, I64, *_OPERANDS)
-_work = function("ws_work", None, I64, I64, I64, I64, *_OPERANDS, I64, I64, F64, F64, F64)
+_work = function("ws_work", None, I64, I64, I64, I64, *_OPERANDS, I64, I64, F64)
 _touch = function("ws_touch", None, I64, I64, I64)
 _fill = function("ws_fill", None, I64, I64, I64, I64, U64)
 _fill_blocks = function("ws_fill_blocks", None, *(I64,) * 5, U64)
@@ -93,7 +89,7 @@ def once(
 
 def work(
     gate: int, row: int, operation: int, streaming: int, destination: int, first: int, second: int,
-    scalar: int, size: int, carry: int, copies: int, chunk: int, delay: float, pace: float, pause: float,
+    scalar: int, size: int, carry: int, copies: int, chunk: int, pace: float,
 ) -> None:  # fmt: skip
     """Wait at the gate with the other threads, run a transfer, and write the times to ``row``.
 
@@ -103,16 +99,13 @@ def work(
         copies: Number of times to run; ``ENDLESS`` for a load, which runs until no measured thread runs.
         chunk: Bytes (accesses in a chase, blocks of a list) after which the thread waits, and a load checks
             whether to stop.
-        delay: Time from the release until it begins, in ns.
         pace: Fraction of the time for which it works.
-        pause: Least time of one byte, in ns. Chunks are due at times from the start: late ones delay no
-            others.
     """
     _check(operation, size, chunk, (destination, first, second), scalar, streaming)
     if size and chunk <= 0:
         raise ValueError(f"a thread cannot work in chunks of {chunk}")
     operands = (destination, first, second, scalar, size, carry)
-    _work(gate, row, operation, streaming, *operands, copies, chunk, delay, pace, pause)
+    _work(gate, row, operation, streaming, *operands, copies, chunk, pace)
 
 
 def touch(base: int, begin: int, end: int) -> None:

@@ -74,7 +74,7 @@ class CpuLoad:
         return self._others
 
     def busy(self) -> str:
-        """Describe the CPU use of other processes if it exceeds that of an idle machine; else empty.
+        """Describe the CPU use of other processes if it exceeds the use of an idle machine; else empty.
 
         One busy CPU of many is within that, but its thread delays all threads that wait for each other.
         """

@@ -179,7 +179,4 @@ def _hmat(root: TreePath, node: NumaNode) -> tuple[float | None, float | None]:
     folder = root / f"sys/devices/system/node/node{node.index}/access0/initiators"
     rates = [rate for name in ("read_bandwidth", "write_bandwidth") if (rate := number(folder / name))]
     rate, wait = max(rates, default=0), number(folder / "read_latency") or 0
-    return (
-        rate * MIB if rate in _HMAT_RATES else None,
-        wait * NANO if wait in _HMAT_LATENCIES else None,
-    )
+    return (rate * MIB if rate in _HMAT_RATES else None, wait * NANO if wait in _HMAT_LATENCIES else None)

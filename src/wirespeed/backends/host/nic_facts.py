@@ -74,7 +74,7 @@ class NicPort:
     """A port of an RDMA device.
 
     Attributes:
-        label: Its name: that of the device, with the number of the port if it has several.
+        label: Its name: the name of the device, with the number of the port if it has several.
         network: ``InfiniBand``, ``RoCE`` or ``EFA``.
         is_active: Whether its link is up; true if its state cannot be read.
         rate: Speed in bytes per second; 0 if unknown.
@@ -186,7 +186,7 @@ def _interface(device: TreePath, label: str) -> Iterator[Fact]:
         yield Fact.of(Known.PORT_INTERFACE, ON if up else OFF, device=label)
 
 
-#: Kinds of interfaces whose speed is that of the network below them.
+#: Kinds of interfaces whose speed is the speed of the network below them.
 _OF_NETWORK = ("vlan", "bond")
 
 

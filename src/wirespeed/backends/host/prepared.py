@@ -171,18 +171,16 @@ class HostPrepared(Prepared):
             if parts:
                 entries, first, last = parts[i]
                 size, addresses = last - first, (*bound.addresses(0)[:2], entries + kernels.ENTRY * first)
-            chunk, delay, pace, pause = bound.schedule(size)
             tasks.append((cpu, partial(
                 kernels.work, self.gate.address, self._address(row), bound.code, bound.stores, *addresses,
-                bound.scalar, size, carry, amount, chunk, delay, pace, pause,
+                bound.scalar, size, carry, amount, bound.chunk(size), bound.transfer.pace,
             )))  # fmt: skip
         return tasks
 
     def _read_table(self) -> Sample:
         starts, ends = self._column(kernels.START), self._column(kernels.END)
         amounts = self._column(kernels.AMOUNT)
-        starts_s = [b.transfer.start for b in self.bound if b.transfer.role is Role.MEASURED]
-        last = begin = self.gate[kernels.RELEASED] + round(min(starts_s, default=0.0) / NANO)
+        last = begin = self.gate[kernels.RELEASED]
         seconds, moved = [], []
         for bound in self.bound:
             if not bound.rows:

@@ -16,7 +16,7 @@ _MOST_CPUS = 8192
 NO_LIMIT = 2**60
 #: The first CPU's section is sufficient; on large machines the whole file takes milliseconds.
 FIRST_CPU = re.compile(r"\A\s*\S.*?(?=\n\n|\Z)", re.DOTALL)
-#: Of the table of mounts: /dev/shm, and whether the root is that of a container. The rest may be private.
+#: Of the table of mounts: /dev/shm, and whether the root belongs to a container. The rest may be private.
 _MOUNTS = re.compile(r"^\S+ (?:/dev/shm tmpfs .*$|/ overlay\b)", re.MULTILINE)
 _ALLOWED = re.compile(r"^(?:Cpus|Mems)_allowed_list:.*$", re.MULTILINE)
 
@@ -112,7 +112,7 @@ def control_groups(
         if controllers and controller not in controllers.split(","):
             continue
         top = root / "sys/fs/cgroup" / (controller if controllers else "")
-        # In a container the path is often that of the host; then only the top is readable.
+        # In a container the path is often the host's; then only the top is readable.
         folder = top / group.strip("/")
         for place in (folder, *(p for p in folder.parents if p.is_relative_to(top))):
             yield place, 1 if controllers else 2

@@ -28,8 +28,6 @@ _TYPES = {0x18: "DDR3", 0x1A: "DDR4", 0x22: "DDR5"}
 _PERSISTENT = (0x05, 0x06, 0x07)
 #: Second extension byte of the BIOS structure, and its bit for a virtual machine. Source: 7.1.2.2.
 _EXTENSION, _VIRTUAL = 0x13, 1 << 4
-
-
 _WIDTHS = (64, 32)
 _UNKNOWN, _EXTENDED = 0xFFFF, 0x7FFF
 

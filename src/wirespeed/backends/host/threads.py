@@ -20,7 +20,7 @@ import numpy as np
 from ...errors import BackendError, BackendLost, MeasurementTimeout, starting_threads
 from ...units import NANO
 from . import kernels
-from .kernels import WORD, tick
+from .kernels import WORD
 
 Result = TypeVar("Result")
 Task = Callable[[], Result]
@@ -214,7 +214,7 @@ class HostGate:
         """Begin a round.
 
         Args:
-            resets: Whether this process resets a gate: the only one, or that of the next round.
+            resets: Whether this process resets a gate: the only one, or the gate of the next round.
             running: Number of measured threads, until whose end the loads run.
         """
         self._round += 1
@@ -243,13 +243,3 @@ def shared_gate(address: int, timeout: float) -> HostGate:
     """The gate of all processes of a host, in zeroed memory that all have mapped."""
     words = (ctypes.c_int64 * (2 * kernels.ROWS // WORD)).from_address(address)
     return HostGate(np.ctypeslib.as_array(words).reshape(2, -1), timeout, NEVER)
-
-
-#: Offsets of the words of the page that ``tick`` writes: the time in µs, and the number of the round that has
-#: started and that is to stop.
-CLOCK, STARTED, STOP = (i * 128 for i in range(3))
-
-__all__ = [
-    "CLOCK", "NEVER", "STARTED", "STOP", "HostGate", "RunningTasks", "Task", "Workers", "private_gate",
-    "shared_gate", "tick",
-]  # fmt: skip

@@ -228,8 +228,6 @@ CALLS: dict[str, Callable[[Case, MpiSite], list[Call]]] = {
     "sendrecv": _sendrecv,
     "hypercube": _hypercube,
 }
-
-
 _ALIGNMENT_BYTES = 4096
 #: Maximum number of elements of a call: the count is an int.
 _MAX_COUNT = 2**31 - 1

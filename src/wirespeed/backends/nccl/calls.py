@@ -19,7 +19,7 @@ from ..native import Call, Functions
 from ..provider import Case, RankDevice, Refused
 from ..test_data import highest, tolerance
 
-#: Whether the calls are those of NCCL, which run as one group, and the calls in their order.
+#: Whether NCCL has the calls, which then run as one group, and the calls in their order.
 Part = tuple[bool, list[Call]]
 
 _NO_OPERATOR = -1
@@ -79,7 +79,7 @@ def calls(case: Case, sites: Sequence[Site], shift: int) -> list[Call]:
 def in_context(site: Site, call: Call) -> list[Call]:
     """A call of the driver on the stream of a rank.
 
-    The driver uses the GPU of the current context; NCCL uses that of the communicator.
+    The driver uses the GPU of the current context; NCCL uses the GPU of the communicator.
     """
     return [site.driver.use(site.context), call]
 
@@ -194,8 +194,6 @@ CALLS: dict[str, Make] = {
 }
 #: The same without functions that NCCL has since 2.28.
 WITHOUT_2_28: dict[str, Make] = {"alltoall": _alltoall, "gather": _gather, "scatter": _scatter}
-
-
 _SOURCE = Path(__file__).parent / "kernels" / "contents.cu"
 #: Value of ``Format.operation`` for data that is not reduced.
 _NO_GPU_OPERATOR = len(OPERATORS)
@@ -233,7 +231,7 @@ class RankGpu:
 
     Args:
         driver: The driver.
-        index: Position of the GPU among those of the driver.
+        index: Position of the GPU among the GPUs of the driver.
         bus_id: Its bus ID.
         handle: Its handle.
         null_stream: Whether the stream is the default one.
@@ -333,7 +331,7 @@ class RankGpu:
 
 
 _SOURCE_DEVICE = Path(__file__).parent / "kernels" / "device_api.cu"
-#: Headers that those of NCCL include and NVRTC lacks; the source declares what is used of them.
+#: Headers that NCCL's headers include and NVRTC lacks; the source declares what is used of them.
 _ABSENT = (
     "stdint.h", "stdbool.h", "limits.h", "cuda.h", "cuda_runtime.h", "cuda_fp16.h", "cuda_bf16.h",
     "cuda_fp8.h", "cuda/atomic",

@@ -10,20 +10,13 @@ import re
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ...files import file_in_memory
 from ...hardware.facts import Fact, Known
 from ..tree import HERE, TreePath
 
-if TYPE_CHECKING:
-    pass
-
-
 #: Variables that change neither transport nor speed.
 _HARMLESS = ("NCCL_DEBUG", "NCCL_VERSION", "NCCL_CONF_FILE", "NCCL_TESTS")
-
-
 #: Lines of a file that set something.
 _LINES = re.compile(r"^[ \t]*NCCL_.*$", re.MULTILINE)
 
@@ -44,7 +37,7 @@ def settings(root: TreePath = HERE) -> Fact:
 
 
 def matters(name: str) -> bool:
-    """Return whether a variable may change transport or speed."""
+    """Whether a variable may change transport or speed."""
     return name.startswith("NCCL_") and not name.startswith(_HARMLESS)
 
 
@@ -60,8 +53,6 @@ _DIRECT = "GDRDMA"
 #: Maximum number of transports that a fact names.
 MOST_TRANSPORTS = 4
 _WARNING = re.compile(r"NCCL WARN (.*)")
-
-
 #: Variables of NCCL's log, and their values; the name of the file is added.
 _VARIABLES = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,P2P,SHM,NET,NVLS", "NCCL_DEBUG_FILE": ""}
 #: The file that a process of wirespeed has left in the variables of a program that it started.
@@ -91,7 +82,7 @@ class Debug:
         return self._path.read_bytes()[self._begin :].decode(errors="replace") if self._path else ""
 
     def transports(self) -> str:
-        """The transports between ranks for people: ``P2P/CUMEM, NET/IB``."""
+        """The transports between ranks as text: ``P2P/CUMEM, NET/IB``."""
         if self._path is None:
             return f"see NCCL's log ({_OWN_LOG})"
         text = self._text()

@@ -318,7 +318,7 @@ class NcclProvider(Provider):
         self._device_bytes = _taken(registered, self._ready)
 
     def _on_all(self, work: Callable[[_Rank], None]) -> None:
-        """Set up all ranks at once: symmetric registration waits for all of them."""
+        """Set up all ranks together: symmetric registration waits for all of them."""
         with ThreadPoolExecutor(len(self._ranks)) as pool:
             for _ in pool.map(work, self._ranks):
                 pass

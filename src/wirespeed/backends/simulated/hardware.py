@@ -10,11 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...errors import (
-    BackendError,
-    WrongWord,
-    WrongWords,
-)
+from ...errors import BackendError, WrongWord, WrongWords
 from ...hardware.devices import DeviceRecord, Fault, FaultKind, NumaNode
 from ...hardware.network import Demand, MachineVertices, Network, fair_shares
 from ...hardware.topology import Machine

@@ -7,14 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import structs
 
-from ...errors import (
-    BackendError,
-    MachineError,
-)
+from ...errors import BackendError, MachineError
 from ...hardware.devices import FaultKind
-from ...hardware.durations import (
-    start_seconds,
-)
+from ...hardware.durations import start_seconds
 from ...hardware.topology import Machine
 from ...model import Engine, Executor, Memory, MemoryKind, Transfer
 from ...peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
@@ -25,27 +20,15 @@ _M, _V = PeerMechanism, PeerVerdict
 
 #: Time of one attempt, and of one that hangs until its process is killed, in s.
 _ATTEMPT_S, _HANG_S = 0.01, 2.0
-
-
 #: Words of 8 bytes that an attempt verifies; bytes of the copy that is timed.
 _WORDS, _TIMED_BYTES = MIB // 8, 16 * MIB
-
-
 #: Round trip of a flag, in s: over NVLink as measured between two H100s, else an assumption.
 _LINKED_S, _UNLINKED_S = 4.5e-6, 8e-6
-
-
 #: Factor of the speed of copies to a GPU whose BAR1 is small: 2.0 of 12.2 GB/s in issue 9 of
 #: aikitoria/open-gpu-kernel-modules.
 _SMALL_BAR = 0.16
-
-
 _BETWEEN = (_M.IPC, _M.DESCRIPTOR)
-
-
 _WRITES = (_M.COPY, _M.STORE, _M.BOTH, _M.ATOMICS, *_BETWEEN)
-
-
 #: Fault -> mechanism -> what its attempt shows. A posted write that vanishes is no error; a read is answered.
 _SHOWS: dict[FaultKind, dict[PeerMechanism, PeerVerdict]] = {
     FaultKind.DROPPED: {
@@ -56,8 +39,6 @@ _SHOWS: dict[FaultKind, dict[PeerMechanism, PeerVerdict]] = {
     FaultKind.UNSEEN: dict.fromkeys((_M.FLAG, _M.ORDER, _M.NCCL), _V.HANGS),
     FaultKind.BOTH_WAYS: {_M.BOTH: _V.WRONG},
 }  # fmt: skip
-
-
 #: Faults that make attempts end early: what the first attempt shows.
 _ENDING = {
     FaultKind.HANG: _V.HANGS,
@@ -65,8 +46,6 @@ _ENDING = {
     FaultKind.ERROR: _V.FAILS,
     FaultKind.LOST: _V.FAILS,
 }
-
-
 #: Faults of a whole GPU after which it cannot be used, and how that shows.
 _UNUSABLE = {
     FaultKind.HANG: "a copy from the host hangs",

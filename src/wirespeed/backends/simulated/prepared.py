@@ -7,12 +7,7 @@ import random
 import threading
 from dataclasses import replace
 
-from ...errors import (
-    BackendError,
-    BackendLost,
-    MeasurementTimeout,
-    VerificationError,
-)
+from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...hardware.devices import Fault, FaultKind
 from ...hardware.durations import (
     left_for_computing,
@@ -41,8 +36,6 @@ def _corrupts(fault: Fault, work: Work) -> bool:
 
 #: Time that every transfer takes in addition to moving its bytes, in s.
 _LAUNCH_S = 2e-6
-
-
 #: Number of loads in one copy of a chase, and of flags in one of signals.
 _STEPS = 2**16
 
@@ -105,8 +98,8 @@ class SimulatedMeasurement(Prepared):
         scatter = hardware.machine.noise
         self._listed = SimulatedCalls(known.identity, scatter) if measurement.moves_lists else None
 
-    def _flow(self, copies: int = 1) -> tuple[list[float], list[float]]:
-        """The time of some copies of each transfer in s, and its rate while all of them run."""
+    def _flow(self) -> tuple[list[float], list[float]]:
+        """The time of one copy of each transfer in s, and its rate while all of them run."""
         transfers = self.measurement.transfers
         demands = [self.hardware.demand(t) for t in transfers]
         rates = self.hardware.shares(transfers, demands)
@@ -115,17 +108,16 @@ class SimulatedMeasurement(Prepared):
         ends = completions(
             [demands[i] for i in flows],
             self.hardware.capacities,
-            [float(transfers[i].bytes * copies) if self._is_measured(i) else math.inf for i in flows],
-            [transfers[i].start for i in flows],
+            [float(transfers[i].bytes) if self._is_measured(i) else math.inf for i in flows],
         )
         lists, measured = self.measurement.moves_lists, [i for i in flows if self._is_measured(i)]
         for i, end in zip(flows, ends, strict=True):
             if i in measured:
                 calls_s = lists_seconds(transfers) if lists else list_seconds(transfers[i])
-                seconds[i] = end - transfers[i].start + (_LAUNCH_S + calls_s) * copies
+                seconds[i] = end + _LAUNCH_S + calls_s
         if lists:  # all are awaited together
             last, slowest = max(seconds), min(rates[i] for i in measured)
-            moving = transfers[measured[0]].bytes * copies / slowest / last
+            moving = transfers[measured[0]].bytes / slowest / last
             for i in range(len(transfers)):
                 if i in measured:
                     seconds[i] = last
@@ -134,10 +126,10 @@ class SimulatedMeasurement(Prepared):
         for i, transfer in enumerate(transfers):
             if transfer.operation is Operation.SIGNAL:
                 pair = transfer.source.device, transfer.destination.device
-                seconds[i] = copies * _STEPS * round_trip(self.hardware, pair)
+                seconds[i] = _STEPS * round_trip(self.hardware, pair)
             if transfer.operation is Operation.CHASE:
                 others = [(t, rates[j]) for j, t in enumerate(transfers) if j != i]
-                seconds[i] = copies * _STEPS * self.hardware.load_latency(transfer, others)
+                seconds[i] = _STEPS * self.hardware.load_latency(transfer, others)
         return seconds, rates
 
     def _is_measured(self, index: int) -> bool:
@@ -147,33 +139,25 @@ class SimulatedMeasurement(Prepared):
         self._fail()
         transfers = self.measurement.transfers
         seconds, amounts = [], []
-        if self.measurement.is_staggered:  # how far they overlap depends on the number of copies
-            exact, _ = self._flow(copies)
-        else:
-            exact = [time * copies for time in self.seconds]
         for i, transfer in enumerate(transfers):
             factor = self.noise.factor(self.hardware.clock)
             if transfer.role is Role.LOAD:
                 seconds.append(0.0)  # set when the measured times are known
                 amounts.append(factor)
                 continue
-            # Not shorter than the rate of the transfer allows.
-            held = transfer.bytes * copies * transfer.counted / transfer.rate
-            seconds.append(max(exact[i] * factor, held))
+            seconds.append(self.seconds[i] * copies * factor)
             unit = _STEPS if transfer.operation.is_latency else transfer.bytes
             amounts.append(float(unit * copies))
-        measured = [(t.start, s) for t, s in zip(transfers, seconds, strict=True) if t.role is Role.MEASURED]
-        end = max(start + time for start, time in measured)
+        end = max(seconds)
         for i, transfer in enumerate(transfers):
             if transfer.role is Role.LOAD:
-                seconds[i] = max(end - transfer.start, _LAUNCH_S)
+                seconds[i] = max(end, _LAUNCH_S)
                 amounts[i] = self.rates[i] * seconds[i] / amounts[i]
-        wall = end - min(start for start, _ in measured)
         self.hardware.clock += end
         submitted = copies * submission_seconds(transfers)
         if self._listed is None:
-            return Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted)
-        return self._listed.sample(Sample(tuple(seconds), tuple(amounts), wall, submitted=submitted), copies)
+            return Sample(tuple(seconds), tuple(amounts), end, submitted=submitted)
+        return self._listed.sample(Sample(tuple(seconds), tuple(amounts), end, submitted=submitted), copies)
 
     def _fail(self) -> None:
         for fault in self.hardware.machine.faults:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...reports.records import Section
 
 
-#: The units of printed rates: that of all of wirespeed, and that of GPUInspector.jl.
+#: The units of printed rates: in all of wirespeed, and in GPUInspector.jl.
 RateUnit = Literal["GB/s", "GiB/s"]
 _UNITS: dict[RateUnit, int] = {"GB/s": GB, "GiB/s": GIB}
 
@@ -123,7 +123,7 @@ class Bandwidth(Tabular):
             title: Name of the measurement.
             rows, columns: Axes of the table; the columns of a curve have values.
             points: Row and column -> single bandwidth; at least one.
-            **fields: Fields that differ from those of the first bandwidth.
+            **fields: Fields that differ from the first bandwidth.
 
         Returns:
             A curve, or a table.

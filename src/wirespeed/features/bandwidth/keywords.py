@@ -6,23 +6,15 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
-from typing import TYPE_CHECKING, Any, ParamSpec, cast
+from typing import Any, ParamSpec, cast
 
 from ...api import run
 from ...errors import UsageError
 from . import Bandwidth
 
-if TYPE_CHECKING:
-    pass
-
-
 P = ParamSpec("P")
-
-
 #: Keywords of ``run`` that the functions give themselves.
 _FIXED = {"testcases", "prefixes", "size", "sizes", "pageable", "listeners"}
-
-
 #: Its keywords without a counterpart among ours, and what to use.
 _INSTEAD = {
     "DtoDfactor": "counts says which bytes count, and bytes and samples are in the result",

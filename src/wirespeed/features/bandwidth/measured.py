@@ -14,10 +14,7 @@ from ...tables import Cell
 from ...testcases.table import Testcase
 from ...units import format_quantity
 from . import Bandwidth
-from .arguments import (
-    Size,
-    in_bytes,
-)
+from .arguments import Size, in_bytes
 
 #: Stopping criteria: people look at these values one at a time.
 _PRECISION, _BUDGET_S = 0.01, 0.6

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...api import machine_named
 from ...errors import UsageError
@@ -15,9 +15,6 @@ from . import Bandwidth
 from .arguments import CopyEngine, Device, Size, engine_for, kind_of, one_device, pair_of, several
 from .keywords import with_original_keywords
 from .measured import measured, only, point
-
-if TYPE_CHECKING:
-    pass
 
 #: Device kind -> testcase of copies from the row's to the column's memory, executed by the row.
 _PUSH = {"gpu": "device_to_device_memcpy_write_{}", "numa": "numa_to_numa_memcpy_write_{}"}

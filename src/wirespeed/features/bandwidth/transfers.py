@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...api import machine_named
 from ...document import Document, TestcaseResult
-from ...errors import UsageError
 from ...measurement import Unit
 from ...model import Transfer
 from ...reports import SIMULATED, Style, render
@@ -146,8 +144,6 @@ def transfer(
         276
     """
     target = machine_named(machine)
-    if isinstance(what, Path):  # as in earlier versions
-        raise UsageError("files of transfers were removed: give a line, such as 'gpu0 -> gpu1', or Transfers")
     chosen = [what] if isinstance(what, Transfer) else what
     program = of_line(chosen) if isinstance(chosen, str) else of_transfers(chosen)
     how |= program.settings(how) | {"described": {"transfers": [program.text]}}

@@ -1,5 +1,6 @@
 """The map of a run of block lists: the best method for each block size and number of blocks, the points where
-it changes, a model of each method, and the rule of two methods that servers choose by constants.
+it changes, a model of each method, the rule of two methods that servers choose by constants, and whether the
+map of a device holds for others like it.
 """
 
 from __future__ import annotations
@@ -13,18 +14,21 @@ from typing import Any
 
 from ...document import Document, TestcaseResult
 from ...errors import UsageError
+from ...hardware.topology import Machine
 from ...model import Method, PoolLayout
 from ...options import as_counts, as_size
 from ...statistics import grouped
 from ...tables import Cell, Table
 from ...terminal import Tabular, brief
-from ...units import LARGEST_SIZE, format_size
+from ...units import LARGEST_SIZE, format_size, many
 from ..storage.testcases import PREFIX as OF_STORAGE
 from .block_models import Constants, Model, Point, best_of, model_of, rule_of
-from .testcases import COMPUTATION, PREFIX, ListTable, ListValue, of_key
+from .testcases import COMPUTATION, PREFIX, ListTable, ListValue, kind_of, of_key
 
 #: If rates of several GPUs differ by more than this factor, the lowest one is named.
 _APART = 1.2
+#: Smaller differences between them are not shown.
+_ALIKE = 0.01
 #: Direction of a testcase, as people write it.
 _TITLES = {
     "host_to_device": "host → GPU",
@@ -67,6 +71,7 @@ class PathMap:
         rule: Of a kernel and the batch call; None where both were not measured.
         layout: Which block goes where.
         while_computing: Whether the GPU computed meanwhile.
+        like: Path of a device of the same model, whose map stands for this one; empty for that map.
     """
 
     direction: str
@@ -77,6 +82,12 @@ class PathMap:
     rule: Constants | None = None
     layout: PoolLayout = PoolLayout.RANDOM
     while_computing: bool = False
+    like: str = ""
+
+    @property
+    def kind(self) -> tuple[str, PoolLayout, bool]:
+        """Direction, layout and computation."""
+        return self.direction, self.layout, self.while_computing
 
     @property
     def by_block(self) -> dict[int, list[Point]]:
@@ -85,13 +96,13 @@ class PathMap:
 
     @property
     def title(self) -> str:
-        """Direction and path, for people."""
+        """Direction and path as text."""
         layout = f", {self.layout}" if self.layout is not PoolLayout.RANDOM else ""
         computing = ", while the GPU computes" if self.while_computing else ""
         return f"{_TITLES.get(self.direction, self.direction)} ({self.path}){layout}{computing}"
 
     def sentences(self) -> Iterator[str]:
-        """Yield which method to use for which blocks, and what a server's constants should be."""
+        """Yield which method to use for which blocks, and by how much they slow each other down."""
         groups: list[tuple[list[int], tuple[tuple[int, Method], ...]]] = []
         for block, points in self.by_block.items():
             steps = tuple(
@@ -108,9 +119,7 @@ class PathMap:
             for blocks, steps in groups
         ]
         if parts:
-            yield f"{self.title}: {'; '.join(parts)}"
-        if self.rule is not None:
-            yield str(self.rule)
+            yield "; ".join(parts)
         yield from self._slowdowns()
 
     def _slowdowns(self) -> Iterator[str]:
@@ -141,7 +150,7 @@ class StorageMap:
     Attributes:
         testcase: Name of the testcase.
         path: Source and destination.
-        title: Title for people.
+        title: Title in reports.
         rates: Block size in bytes and number of calls at a time -> rate, in B/s.
     """
 
@@ -200,39 +209,43 @@ class BlockMap(Tabular):
             UsageError: If a size is invalid, or the direction was not measured.
         """
         size, (count,) = as_size(block), as_counts((blocks,))
-        paths = [path for path in self.paths if path.direction == direction]
+        paths = [path for path in self.drawn if path.direction == direction]
         known = [point for p in paths if p.while_computing == while_computing for point in p.points]
         if not known:
             when = " while the GPU computes" if paths and while_computing else ""
             raise UsageError(f"{direction} was not measured{when}")
         return min(known, key=lambda p: _distance(p.block, size) + _distance(p.blocks, count)).best
 
+    @property
+    def drawn(self) -> tuple[PathMap, ...]:
+        """The maps that stand for all: those of the first device of each model."""
+        return tuple(path for path in self.paths if not path.like)
+
     def sentences(self) -> Iterator[str]:
-        """Yield whether the map of one GPU holds for the others: by how much their rates differ."""
-        alike = grouped(
-            ((path.direction, path.layout, path.while_computing), path)
-            for path in self.paths
-            if path.direction in (*_ONE_WAY, "both_ways")
-        )
-        for paths in alike.values():
-            known = [{(point.block, point.blocks): point for point in path.points} for path in paths]
-            points = [[of_path[at] for of_path in known] for at in known[0] if all(at in p for p in known)]
-            if len(paths) < 2 or not points:
+        """Yield whether the map of a device holds for others like it: by how much their rates differ."""
+        for path in self.drawn:
+            others = [other for other in self.paths if other.like == path.path and other.kind == path.kind]
+            known = [
+                {(point.block, point.blocks): point.rates for point in p.points} for p in (path, *others)
+            ]
+            points = [[rates[at] for rates in known] for at in known[0] if all(at in p for p in known)]
+            if not others or not points:
                 continue
-            names = [path.path for path in paths]
-            best = max(_spread([point.rates[point.best] for point in of_all], names) for of_all in points)
-            most, method = max(
-                (_spread(rates, names), method)
-                for of_all, method in itertools.product(points, Method)
-                if all(rates := [point.rates.get(method, 0.0) for point in of_all])
+            names = [p.path for p in (path, *others)]
+            methods = [m for m in Method if all(m in rates for of_all in points for rates in of_all)]
+            best = max(
+                _spread([max(rates[m] for m in methods) for rates in of_all], names) for of_all in points
             )
-            title = paths[0].title.replace(f" ({paths[0].path})", "")
-            differ = f"the best rates of the {len(paths)} GPUs differ by up to {best[0] - 1:.0%}"
+            most, method = max(
+                (_spread([rates[m] for rates in of_all], names), m) for of_all in points for m in methods
+            )
+            text = f"{many(len(others), 'path')} like {path.path}, measured at {many(len(points), 'point')}: "
+            text += f"best rates differ by at most {max(best[0] - 1, _ALIKE):.0%}"
             if best[0] > _APART:
-                differ += f" (lowest {best[1]})"
+                text += f" (lowest {best[1]})"
             if most[0] > _APART * best[0]:
-                differ += f"; those by {method} by a factor of up to {most[0]:.1f} (lowest {most[1]})"
-            yield f"{title}: {differ}"
+                text += f"; those of {method} by a factor of up to {most[0]:.1f} (lowest {most[1]})"
+            yield text
 
     def to_json(self) -> str:
         """The maps as JSON, which a server can load."""
@@ -275,7 +288,25 @@ def map_of(document: Document) -> BlockMap:
             if points := tuple(_points(shown, _alone(result, path))):
                 made = _map(result, path.path, points)
                 maps.append(replace(made, layout=path.layout, while_computing=path.computing))
-    return BlockMap(document, tuple(replace(path, points=_than_others(path, maps)) for path in maps))
+    maps = [replace(path, points=_than_others(path, maps)) for path in maps]
+    firsts: dict[object, PathMap] = {}
+    for made in sorted(maps, key=lambda path: -len(path.points)):  # stable: of full maps the first one
+        firsts.setdefault(_group(made, document.machine), made)
+    return BlockMap(document, tuple(_like(made, firsts[_group(made, document.machine)]) for made in maps))
+
+
+def _group(path: PathMap, machine: Machine) -> object:
+    """What paths of alike devices have in common."""
+    return path.kind, kind_of(path.path, machine)
+
+
+def _like(path: PathMap, first: PathMap) -> PathMap:
+    """A map that says which one stands for it; a few points say neither a rule nor a model."""
+    if path is first:
+        return path
+    if len(path.points) == len(first.points):
+        return replace(path, like=first.path)
+    return replace(path, like=first.path, crossings=(), models=(), rule=None)
 
 
 def _alone(result: TestcaseResult, path: ListTable) -> float | None:
@@ -294,7 +325,7 @@ def _than_others(path: PathMap, maps: Sequence[PathMap]) -> tuple[Point, ...]:
     if path.while_computing:
         others = [
             other for other in alike
-            if (other.direction, other.path, other.while_computing) == (path.direction, path.path, False)
+            if (other.path, other.kind) == (path.path, (path.direction, path.layout, False))
         ]  # fmt: skip
     elif path.direction in _AT_ONCE:
         ends = set(path.path.split("<->"))  # one text if all GPUs take part

@@ -101,16 +101,15 @@ class Constants:
 
     def __str__(self) -> str:
         """The rule as a sentence."""
-        below = "for all block sizes"
-        if self.block_below is not None:
-            below = f"below {format_size(self.block_below)}"
-        chosen = f"{self.kernel} {below} from {self.blocks_from} blocks on, else batch"
-        if self.block_below == 0:
-            chosen = "always batch"
-        usual = f"vLLM's own constants, {format_size(VLLM_BLOCK)} and {VLLM_BLOCKS} blocks"
+        when = []
+        if self.block_below:
+            when.append(f"block < {format_size(self.block_below)}")
+        if self.blocks_from:
+            when.append(f"blocks ≥ {self.blocks_from}")
+        chosen = f"{self.kernel} if {' and '.join(when)}, else batch" if when else "always batch"
         return (
-            f"{self.kernel} or batch by two constants, as in vLLM: {chosen} (at most {self.loss:.0%} slower "
-            f"than the better one; {usual}: at most {self.usual_loss:.0%})"
+            f"vLLM rule for this machine: {chosen} (worst case {self.loss:.0%} slower; vLLM's defaults, "
+            f"{format_size(VLLM_BLOCK)} and {VLLM_BLOCKS}: {self.usual_loss:.0%})"
         )
 
 

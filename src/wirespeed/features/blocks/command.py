@@ -5,13 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ...cli import common
+from ...cli import leading, parsed, run_files
 from ...cli.option_groups import among
 from ...cli.parser import Parser
-from ...errors import EXIT_CODES
+from ...errors import UsageError
 from ...judging.judged import Judged
 from ...options import HOW, STOP, RunOptions, declared
 from ..storage import testcases as storage
+from . import saturation
 from .testcases import DIRECTIONS, of_directions
 
 
@@ -21,26 +22,30 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ...screens.check import headline
 
     options = parser(name).parse_args(argv)
-    common.check_format(options.format)
-    output, machine = common.saving(options), backends.describe(options.machine)
+    parsed.check_format(options.format)
+    output, machine = run_files.saving(options), backends.describe(options.machine)
     if options.devices is not None:
         machine = machine.only(options.devices)
     cases = of_directions(machine, options.direction or (), computing=bool(options.while_computing))
+    if options.format == "vllm":
+        if not machine.gpus:
+            raise UsageError("--format vllm requires a GPU, and no GPU was found")
+        cases += saturation.TESTCASES
     prefixes = storage.also_asked(machine, options.storage is not None)
-    settings = common.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
-    given = common.timed(settings) | {"testcases": cases, "machine": machine}
+    settings = parsed.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
+    given = parsed.timed(settings) | {"testcases": cases, "machine": machine}
 
     def show(judged: Judged) -> None:
         if not options.quiet:
-            common.print_report(judged, options)
+            parsed.print_report(judged, options)
             if options.format == "blocks":
                 ending = headline(judged.document, judged.overview, judged.file)
-                sys.stdout.write(printed(common.style(options), "", *ending))
-        common.tell_saved(output)
+                sys.stdout.write(printed(parsed.style(options), "", *ending))
+        run_files.tell_saved(output)
 
-    with common.texts_aside(output):
-        return common.lead(
-            None, lambda: common.measured(options, output=output, prefixes=prefixes, **given), show
+    with run_files.texts_aside(output):
+        return leading.lead(
+            None, lambda: leading.measured(options, output=output, prefixes=prefixes, **given), show
         )
 
 
@@ -51,7 +56,13 @@ def parser(name: str) -> Parser:
         "Find the fastest way to move scattered blocks, such as those of a KV cache, between host and GPUs:\n"
         "for each size and number, the time from the first call to the last byte, by one copy for\n"
         "each block, the driver's batch call, kernels that read the list, and staging.",
-        EXIT_CODES,
+        examples={
+            "blocks": "the map of this machine",
+            "blocks --sizes 16KiB,64KiB --blocks 1000": "two sizes of blocks",
+            "blocks --within 45s -v": "with models and rules",
+        },
+        elsewhere=(STOP, HOW),
+        often="--sizes --blocks --direction --devices --within --machine -o --format -v",
     )
     what = arguments.add_argument_group("what to measure")
     about = {entry.name: declaration for entry, declaration in declared(RunOptions)}
@@ -67,6 +78,8 @@ def parser(name: str) -> Parser:
     )  # fmt: skip
     what.add_machine()
     what.add_options(names=("block_layout", "while_computing", "devices", "storage", "storage_size"))
+    of_run = "--within, --precision, --samples and --timeout"
+    arguments.add_argument_group("measuring", f"also options of `wirespeed run`, such as {of_run}")
     arguments.add_argument_group(STOP).add_options(STOP)
     arguments.add_argument_group(HOW).add_options(HOW)
     out = arguments.add_argument_group("output")

@@ -1,12 +1,27 @@
-"""How values of block lists are judged: which are alike, and the plan that their tables repeat."""
+"""How values of block lists are judged: which are alike, the plan of their tables, and the first sentence."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from ...document import TestcaseResult
+from ...document import Document, TestcaseResult
+from ...judging.check import Check
+from ...judging.verdict import Verdict
 from ...testcases.base import PlanOptions, Testcase
-from .testcases import TESTCASES, of_key
+from ...units import many
+from .testcases import PREFIX, TESTCASES, of_key
+
+
+def first_words(document: Document, check: Check) -> tuple[str, str] | None:
+    """Sentence and extent of a run of block lists that passes: links limit only the largest lists."""
+    rates = [one for one in check.judgements if one.value is not None and one.unit.more_is_better]
+    if check.verdict is not Verdict.PASS or not all(
+        case.name.startswith(PREFIX) for case in document.testcases
+    ):
+        return None
+    judged = sum(one.verdict.is_judged for one in rates)
+    extent = f"{judged} of {many(len(rates), 'rate')} judged; smaller lists have no expected rate"
+    return "the largest lists move as fast as expected", extent
 
 
 def alike(testcase: str, table: str) -> str | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 from ...judging.judged import Judged
 from ...reports.additions import PagePart
 from ...reports.html.templates import fragment
 from .block_map import map_of
+from .testcases import PREFIX
 from .text import MARKS, call_times, modelled, rate_of
 
 #: The template, and the variables of its macros.
@@ -23,4 +25,8 @@ def part(judged: Judged) -> PagePart | None:
     blocks = map_of(judged.document)
     if not blocks.paths:
         return None
-    return PagePart("Blocks", "blocks", "results", partial(fragment, TEMPLATE, "blocks", VARIABLES, blocks))
+    results = judged.document.testcases
+    names = frozenset(result.name for result in results if result.name.startswith(PREFIX))
+    before: Literal["machine", "results"] = "machine" if len(names) == len(results) else "results"
+    markup = partial(fragment, TEMPLATE, "blocks", VARIABLES, blocks)
+    return PagePart("Blocks", "blocks", before, markup, testcases=names)

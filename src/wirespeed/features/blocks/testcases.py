@@ -7,7 +7,7 @@ their GPU computes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property, partial
@@ -44,11 +44,16 @@ SIZES = (*(size * KIB for size in (1, 4, 8, 16, 24, 28, 64, 256)), MIB, 4 * MIB)
 COUNTS = (16, 64, 256, 1024, 4096, 16384, 65536)
 #: Largest number of bytes that one list moves, and the part of a memory that its pools may take.
 MOST_BYTES, _SHARE = GIB, 8
+#: The same of maps whose numbers of blocks were not chosen: long enough to be judged on links of 50 GB/s
+#: (128 MiB, 1 ms), and a quarter of the time of larger lists, which have the same rates.
+_MAP_BYTES = 256 * MIB
 #: Block sizes are multiples of this: a cache line of CPUs, whole elements of the kernels of GPUs.
 GRANULE = 64
 #: Arrays of the computation of a GPU that runs next to lists, c = a + s b: size in bytes, and number. Every
 #: launch fills the GPU, and is short compared with a step of a model.
 COMPUTING_BYTES, _COMPUTING_ARRAYS = 256 * MIB, 3
+#: Methods that are measured on the devices whose map is that of another one.
+_COMPARED = (Method.BATCH, Method.KERNEL)
 #: Key of the table of the computations without lists.
 COMPUTATION = "computation"
 #: Method -> engine that moves the bytes of a GPU.
@@ -169,6 +174,30 @@ def of_key(testcase: str, key: str) -> ListTable | None:
     return table if table.key == key else None
 
 
+def kind_of(path: str, machine: Machine) -> tuple[str, ...]:
+    """The models at both ends of a path, and whether the ends are one: alike devices have one map."""
+    models = {gpu.name: gpu.model for gpu in machine.gpus}
+    models |= {node.name: f"host memory, {bool(node.cores)}" for node in machine.numa}
+    ends = path.replace("<->", "->").split("->")
+    return (*(models.get(end, end) for end in ends), str(ends[0] == ends[-1]))
+
+
+def _places(
+    sizes: Sequence[int], counts: Sequence[int], most: int, *, few: bool
+) -> Iterator[tuple[int, int]]:
+    """Yield the rows and columns that are measured on a path.
+
+    ``few``: on a device like one that has the whole map, small lists, lists of the middle, and the largest
+    list, which is judged.
+    """
+    middle = len(counts) // 2
+    fits = [j for j, blocks in enumerate(counts) if sizes[-1] * blocks <= most]
+    chosen = {(0, middle), (len(sizes) // 2, middle), (len(sizes) - 1, max(fits, default=0))}
+    for place in itertools.product(range(len(sizes)), range(len(counts))):
+        if not few or place in chosen:
+            yield place
+
+
 #: Returns the paths of a direction.
 Paths = Callable[[Machine], Iterator[BlockPath]]
 
@@ -205,6 +234,11 @@ def _of_gpus(*, to: bool, host: bool) -> Paths:
                 yield BlockPath(*ends, partial(_gpu, gpu.name), methods, _most(machine, *ends))
 
     return paths
+
+
+def with_host(*, to: bool) -> Paths:
+    """The paths between each GPU and the host memory nearest to it."""
+    return _of_gpus(to=to, host=True)
 
 
 def _both_ways(machine: Machine) -> Iterator[BlockPath]:
@@ -255,6 +289,10 @@ def _of_nodes(machine: Machine) -> Iterator[BlockPath]:
 def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
     """The pattern of a table of block sizes and numbers for each path and method.
 
+    The first GPU of each model, and the first NUMA node, are measured at every point and by every method,
+    others like it at a few points by two methods. If both sizes and numbers of blocks are chosen, all are
+    measured at every point.
+
     Raises:
         UsageError: If a block size is not a multiple of ``GRANULE``.
     """
@@ -270,31 +308,37 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
         rows = size_axis("block size", sizes)
         columns = count_axis("blocks", counts)
         layouts, measurements, waived = list[Layout](), list[Measurement](), list[WaivedCell]()
-        paths = list(paths_of(machine))
+        paths, known = list(paths_of(machine)), set[tuple[str, ...]]()
         works = [path.computes(machine) if options.while_computing else None for path in paths]
         for path, work in zip(paths, works, strict=True):
+            most = path.most if options.block_counts else min(path.most, _MAP_BYTES)
+            few = kind_of(str(path), machine) in known and not (chosen and options.block_counts)
+            known.add(kind_of(str(path), machine))
+            places = list(_places(sizes, counts, most, few=few))
             for method, lacking in path.methods.items():
+                if few and method not in _COMPARED:
+                    continue
                 for load in (None, *filter(None, (work,))):
                     table = ListTable(str(path), method, options.block_layout, load is not None)
                     tables = [replace(table, shown=shown) for shown in _shown(path, load)]
                     layouts += [
                         Layout(t.key, t.title, rows, columns, _UNITS.get(t.shown, Unit.RATE)) for t in tables
                     ]
-                    for i, block in enumerate(sizes):
-                        for j, blocks in enumerate(counts):
-                            if reason := lacking or _too_large(block * blocks, path.most):
-                                waived += [WaivedCell(t.key, i, j, reason) for t in tables]
-                                continue
-                            lists = path.transfers(BlockList(method, block, blocks, options.block_layout))
-                            every = tuple(range(len(lists)))
-                            rate = Reduce.WALL if path.others else Reduce.FIRST
-                            how = {
-                                ListValue.RATE: (rate, every),
-                                ListValue.SUBMISSION: (Reduce.SUBMISSION, every[:1]),
-                                ListValue.COMPUTATION: (Reduce.FIRST, (len(lists),)),
-                            }  # fmt: skip
-                            places = tuple(Place(t.key, i, j, *how[t.shown]) for t in tables)
-                            measurements.append(Measurement((*lists, *((load,) if load else ())), places))
+                    for i, j in places:
+                        block, blocks = sizes[i], counts[j]
+                        if reason := lacking or _too_large(block * blocks, most):
+                            waived += [WaivedCell(t.key, i, j, reason) for t in tables]
+                            continue
+                        lists = path.transfers(BlockList(method, block, blocks, options.block_layout))
+                        every = tuple(range(len(lists)))
+                        rate = Reduce.WALL if path.others else Reduce.FIRST
+                        how = {
+                            ListValue.RATE: (rate, every),
+                            ListValue.SUBMISSION: (Reduce.SUBMISSION, every[:1]),
+                            ListValue.COMPUTATION: (Reduce.FIRST, (len(lists),)),
+                        }  # fmt: skip
+                        shown = tuple(Place(t.key, i, j, *how[t.shown]) for t in tables)
+                        measurements.append(Measurement((*lists, *((load,) if load else ())), shown))
         if not layouts:
             return Plan.waive(none)
         if any(works):
@@ -335,7 +379,7 @@ def _unfit(size: int) -> str:
 
 def _too_large(size: int, most: int) -> str:
     """Why a list cannot have this size; empty if it can."""
-    return f"{format_size(size)} is too much: a list moves {format_size(most)} at most" if size > most else ""
+    return f"{format_size(size)} is too much: a list holds at most {format_size(most)}" if size > most else ""
 
 
 def of_directions(

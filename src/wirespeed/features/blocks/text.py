@@ -10,23 +10,25 @@ from typing import Any
 
 import msgspec
 from rich.console import RenderableType
+from rich.table import Column
 from rich.text import Text
 
 from ...judging.judged import Judged
 from ...model import Method
-from ...reports.console import printed
+from ...reports.console import pieces, printed
 from ...reports.records import picked
 from ...reports.style import SIMULATED, Style
 from ...terminal import colored, columns
 from ...units import GB, KIB, MICRO, format_size, format_time
 from .block_map import BlockMap, PathMap, StorageMap, map_of
 from .block_models import MODEL_ERROR, Model, Point
+from .saturation import saturations
 
-#: Letter and colour of each method.
+#: Letter and colour of each method: none of the colours means pass or fail.
 MARKS = {
     Method.LOOP: ("L", "white on grey37"),
-    Method.BATCH: ("B", "black on dark_orange"),
-    Method.KERNEL: ("K", "black on green3"),
+    Method.BATCH: ("B", "black on light_steel_blue1"),
+    Method.KERNEL: ("K", "white on dodger_blue3"),
     Method.KERNEL_BULK: ("U", "black on cyan3"),
     Method.STAGED: ("S", "white on purple"),
 }
@@ -35,68 +37,83 @@ MARKS = {
 _FEW_CALLS_BYTES = 64 * KIB
 
 
+#: Width of a value, and of terminals in which it is narrower.
+_VALUE, _NARROW, _WIDE_ENOUGH = 9, 7, 80
+
+
 def render(judged: Judged, style: Style) -> str:
     """The maps of a run, with what follows from them."""
     return text(map_of(judged.document), style)
 
 
 def text(blocks: BlockMap, style: Style | None = None) -> str:
-    """The maps as text; without a style for this terminal."""
+    """The maps as text; without a style for this terminal.
+
+    ``verbose`` has the map of each device, the times of calls, and the models.
+    """
+    style = style or Style(columns(), colored())
     document, parts = blocks.document, list[RenderableType]()
     if document.simulated:
-        parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold"))
-    parts += [part for path in blocks.paths for part in _drawn(path, style is not None and style.verbose)]
+        parts.append(Text(f"{SIMULATED} (machine {document.machine.name})", style="bold magenta"))
+    shown = blocks.paths if style.verbose else blocks.drawn
+    parts += [part for path in shown for part in _drawn(path, style)]
+    used = [method for method in MARKS if any(method in p.rates for path in shown for p in path.points)]
+    if used:
+        parts.append(Text("  ".join(f"{MARKS[method][0]} {method}" for method in used), style="dim"))
     parts += [Text(sentence) for sentence in blocks.sentences()]
+    if blocks.drawn and not style.verbose:
+        parts.append(Text("-v shows every map, models, and vLLM's rule for this machine", style="dim"))
     parts += [part for storage in blocks.storage if storage.rates for part in _of_storage(storage)]
     if not blocks.paths and not blocks.storage:
         others = ", ".join(result.name for result in document.testcases) or "nothing"
         parts.append(Text(f"no block list was measured, only {others}; measure with `wirespeed blocks`"))
-    return printed(style or Style(columns(), colored()), *parts)
+    return printed(style, *parts)
 
 
-def _drawn(path: PathMap, verbose: bool) -> Iterator[Text]:
+def _drawn(path: PathMap, style: Style) -> Iterator[RenderableType]:
+    """The map of a path, and what follows from it."""
     counts = sorted({point.blocks for point in path.points})
+    width = _VALUE if style.width >= _WIDE_ENOUGH else _NARROW
     yield Text(f"{path.title}: best method and its rate in GB/s", style="bold")
-    yield Text(f"{'block':>8} " + "".join(f"{count:<9}" for count in counts) + "blocks", style="dim")
+    heads = "".join(f"{count:<{width}}" for count in counts)
+    yield Text(f"{'block':>8} {heads}{'blocks' if width == _VALUE else ''}".rstrip(), style="dim")
     for block, row in path.by_block.items():
         line = Text(f"{format_size(block):>8} ")
         by_count = {point.blocks: point for point in row}
         for count in counts:
             point = by_count.get(count)
             if point is None:
-                line.append(f"{'-':<9}", style="dim")
+                line.append(f"{'-':<{width}}", style="dim")
                 continue
             letter, color = MARKS[point.best]
-            line.append(f"{letter} {rate_of(point.rates[point.best]):<5} ", style=color)
-            line.append(" ")
+            value = f"{letter} {rate_of(point.rates[point.best])}"
+            line.append(f"{value:<{width - 1}}", style=color).append(" ")
         yield line
-    used = [method for method in MARKS if any(method in point.rates for point in path.points)]
-    yield Text(" " * 9 + "  ".join(f"{MARKS[method][0]} {method}" for method in used), style="dim")
     for sentence in path.sentences():
         yield Text(sentence)
-    for model in path.models:
-        yield Text(f"  {modelled(model)}", style="dim")
-    if verbose:
-        yield from _calls(path, counts)
+    if style.verbose:
+        yield from (Text(str(rule)) for rule in (path.rule,) if rule is not None)
+        yield from (Text(f"  {modelled(model)}", style="dim") for model in path.models)
+        yield from _calls(path, counts, style)
     yield Text("")
 
 
-def _calls(path: PathMap, counts: Sequence[int]) -> Iterator[Text]:
+def _calls(path: PathMap, counts: Sequence[int], style: Style) -> Iterator[RenderableType]:
     """The time of a call by the best method: half of the calls, and 99%, take no longer."""
     if not any(point.calls for point in path.points):
         return
     yield Text(f"{path.title}: time of a call by the best method in µs, p50/p99", style="bold")
-    yield Text(f"{'block':>8} " + "".join(f"{count:<16}" for count in counts) + "blocks", style="dim")
+    rows = []
     for block, row in path.by_block.items():
         by_count = {point.blocks: call_times(point) for point in row}
-        texts = (by_count.get(count, "-") for count in counts)
-        yield Text(f"{format_size(block):>8} " + "".join(f"{text:<16}" for text in texts).rstrip())
+        rows.append([format_size(block), *(by_count.get(count, "-") for count in counts)])
+    yield from pieces(Column("block", no_wrap=True), list(map(str, counts)), rows, style.width)
 
 
 def call_times(point: Point) -> str:
     """The p50 and p99 of a call by the best method, in µs; a dash if no call was timed."""
     calls = point.calls.get(point.best)
-    return f"{calls.p50 / MICRO:.4g}/{calls.p99 / MICRO:.4g}" if calls else "-"
+    return "/".join(f"{time / MICRO:.0f}" for time in (calls.p50, calls.p99)) if calls else "-"
 
 
 def _of_storage(storage: StorageMap) -> Iterator[Text]:
@@ -158,7 +175,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
         "sentences": list(blocks.sentences()),
         "paths": [
             {
-                **picked(path, "direction path layout while_computing"),
+                **picked(path, "direction path layout while_computing like"),
                 "points": [
                     picked(
                         point, "direction path block blocks best rates limit submission_s calls p50_s p99_s "
@@ -177,7 +194,7 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                     for model in path.models
                 ],
                 "rule": path.rule and vars(path.rule),
-                "sentences": list(path.sentences()),
+                "sentences": [*path.sentences(), *map(str, filter(None, (path.rule,)))],
             }
             for path in blocks.paths
         ],
@@ -190,5 +207,8 @@ def data(blocks: BlockMap) -> dict[str, Any]:
                 ],
             }
             for storage in blocks.storage
+        ],
+        "thread_blocks": [
+            vars(curve) | {"saturating": curve.saturating} for curve in saturations(document)
         ],
     }  # fmt: skip

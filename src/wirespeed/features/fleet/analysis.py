@@ -86,7 +86,7 @@ class Fleet:
 
     @cached_property
     def labels(self) -> list[str]:
-        """What distinguishes the nodes, for people."""
+        """The attributes that distinguish the nodes, in words."""
         return labels(self.nodes)
 
 
@@ -98,7 +98,7 @@ QUANTITIES: Mapping[str, Callable[[SummaryFigure], float]] = {
 
 
 def analyse(nodes: Iterable[RunSummary]) -> Fleet:
-    """Return the nodes in order, with outliers and groups.
+    """The nodes in order, with outliers and groups.
 
     A node is compared with the nodes of its model whose figure is of the same testcases. If these form two
     groups, it is compared with its group only.
@@ -135,9 +135,9 @@ def analyse(nodes: Iterable[RunSummary]) -> Fleet:
 
 
 def differing(values: Mapping[int, float]) -> dict[int, float]:
-    """Return the outliers: index -> difference from the median, as a fraction of the median.
+    """The outliers: index -> difference from the median, as a fraction of the median.
 
-    Median and deviation are those of values without outliers, which are cut off until none is left.
+    Median and deviation are of the values without outliers, which are cut off until none is left.
     """
     if len(values) < MIN_PEERS:
         return {}
@@ -153,7 +153,7 @@ def differing(values: Mapping[int, float]) -> dict[int, float]:
 
 
 def boundary(values: Iterable[float]) -> float | None:
-    """Return the largest value of the lower of two groups; None if the values are one group.
+    """The largest value of the lower of two groups; None if the values are one group.
 
     Of all divisions with an empty range between the groups, the one with the smallest sum of absolute
     deviations from both medians counts, which single outliers hardly influence.
@@ -186,7 +186,7 @@ def boundary(values: Iterable[float]) -> float | None:
 def separating(
     slow: Sequence[Mapping[str, str]], fast: Sequence[Mapping[str, str]]
 ) -> tuple[Separation, ...]:
-    """Return the attributes that separate two groups best; none if no attribute separates them well.
+    """The attributes that separate two groups best; none if no attribute separates them well.
 
     A value that only one node has predicts nothing: serial numbers separate any two groups.
 
@@ -204,12 +204,12 @@ def separating(
 
 
 def _own(counts: Counter[str], other: Counter[str]) -> dict[str, int]:
-    """Return the values that predict a group, those more frequent in it than in the other; with counts."""
+    """The values that predict a group, those more frequent in it than in the other; with counts."""
     return {value: n for value, n in counts.most_common() if n > other[value] and n + other[value] > 1}
 
 
 def _typical_of(counts: Counter[str], other: Counter[str]) -> str:
-    """Return the most frequent values that predict a group."""
+    """The most frequent values that predict a group."""
     values = list(_own(counts, other))
     return " or ".join(values[:_MOST_VALUES]) + (" or others" if len(values) > _MOST_VALUES else "")
 
@@ -217,7 +217,7 @@ def _typical_of(counts: Counter[str], other: Counter[str]) -> str:
 def _groups(
     title: str, quantity: str, model: str, values: Mapping[int, float], nodes: Sequence[RunSummary]
 ) -> TwoGroups | None:
-    """Return the two groups that nodes form in a figure; None if they are one group."""
+    """The two groups that nodes form in a figure; None if they are one group."""
     limit = boundary(values.values())
     if limit is None:
         return None

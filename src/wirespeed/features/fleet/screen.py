@@ -1,4 +1,4 @@
-"""Text of ``wirespeed check --from`` with several runs: the worst first, on one screen."""
+"""Text of ``wirespeed check`` with several runs: the worst first, on one screen."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def _finding(members: Sequence[CheckedRun], style: Style, *, short: bool) -> str
     if not short and first.extent and len({row.node.extent for row in members}) == 1:
         sentence += f"; {first.extent}"
     texts = [] if first.word == PASS else [sentence]
-    texts += [f"what to do: {first.step}"] if first.step else []
+    texts += [f"remedy: {first.step}"] if first.step else []
     texts += members[0].remarks
     if short:
         texts = [text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…" for text in texts]

@@ -28,7 +28,7 @@ def history(
         runs: Runs or their files, in place of the history.
         host: Name of the host; None for this one, or the only one.
         since: Only runs of this time, such as ``"30d"`` or a number of seconds.
-        file: A history; None for that of this user.
+        file: A history; None for the one of this user.
 
     Returns:
         The kinds of paths over the runs, and what changed.

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...cli.common import named_files, style, tell_unreadable
+from ...cli.parsed import style
 from ...cli.parser import Parser
+from ...cli.run_files import deliver, form_of, named_files, tell_unreadable
 from ...errors import ExitCode, UsageError
 from ...results.opening import named, open_run
-from ...terminal import visible
 from ...units import parse_age
 
 if TYPE_CHECKING:
@@ -22,26 +20,20 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    from ...results.output import DOCUMENT, Output, holds
     from .events import judged
+    from .text import FORMATS
 
     options = parser(name).parse_args(argv)
-    if options.output and holds(options.output, DOCUMENT):
-        raise UsageError(
-            f"{options.output} is a saved run, and a page must not replace it; choose another name"
-        )
+    form = options.format = form_of(options, (*FORMATS, "html"))
     past, code = _past(options)
     history = judged(past)
-    if options.output:
+    if form == "html":
         from .page import history_page
 
-        output = Output(options.output, replace=True)
-        output.write(history_page(history).encode("utf-8", "replace"))
-        print(visible(f"saved to {output.path}"), file=sys.stderr)
+        text = history_page(history)
     else:
-        from .text import FORMATS
-
-        sys.stdout.write(FORMATS[options.format](history, style(options)))
+        text = FORMATS[form](history, style(options))
+    deliver(text, options)
     return code
 
 
@@ -79,12 +71,18 @@ def parser(name: str) -> Parser:
         "Show what changed on this machine, and since when: a line for each kind of path, then each change\n"
         "with the values that changed together, the device or link that explains it, and what else changed.\n"
         "Every `check` and `run` of real hardware adds itself to the history (--no-history).",
+        examples={
+            "history": "this machine",
+            "history --since 30d -o history.html": "a page of 30 days",
+            "history runs/": "saved runs",
+        },
+        often="--host --since -o --format -v",
     )
-    arguments.add("files RUN.json*", "saved runs, or folders of them, in place of the history")
+    arguments.add("files FILE*", "saved runs, or folders of them, in place of the history")
     arguments.add("--host NAME", "the machine with this name (default: this one)")
     arguments.add("--since AGE", "only runs of this time, such as 30d", parse_age)
     arguments.add_history()
-    arguments.add("-o --output FILE.html", "write a page instead", Path)
-    arguments.add("--format", "format (default: text)", default="text", choices=FORMATS, by_project=True)
+    arguments.add_output_as(".html, .json, .txt")
+    arguments.add_format((*FORMATS, "html"), "text")
     arguments.add_verbose()
     return arguments

@@ -29,7 +29,7 @@ from ...statistics import grouped, median
 from ...terminal import Tabular, brief, colored, columns
 from ...units import many
 from .courses import FEWEST_RUNS, Array, courses, last_step, threshold
-from .store import FEWEST, CellOf, Past, PastRun
+from .store import FEWEST, Past, PastRun, SeriesKey
 
 #: Changes at most this many runs apart, and within this fraction of all runs, are one.
 _NEAR, _NEAR_FRACTION = 2, 0.01
@@ -179,7 +179,7 @@ def judged(past: Past) -> MachineHistory:
     return MachineHistory(past, tuple(_kinds(past, speeds)), tuple(events), tuple(_replaced(past.runs)))
 
 
-def _kind_of(past: Past, cell: CellOf) -> PathKind:
+def _kind_of(past: Past, cell: SeriesKey) -> PathKind:
     collectives = {result.name for result in past.latest.testcases if result.collective}
     return path_kind(cell.testcase, collective=cell.testcase in collectives)
 

@@ -30,7 +30,7 @@ from ...hardware.devices import GPU
 from ...hardware.facts import Known
 from ...measurement import Unit
 from ...results.baseline import SCHEMA as BASELINE_SCHEMA
-from ...results.baseline import Baseline, Entry
+from ...results.baseline import Baseline, BaselineCell
 from ...results.cells import Key, Placed, busy_devices, model_of, placed
 from ...results.settings import VOLATILE, attributes
 from ...results.store import decode, encode
@@ -66,7 +66,7 @@ _TABLES = (
 _MOST_VALUES = 2**26
 
 
-class CellOf(NamedTuple):
+class SeriesKey(NamedTuple):
     """A cell of a history.
 
     Attributes:
@@ -110,7 +110,7 @@ class PastRun:
     started: str
     verdict: str
     texts: Mapping[str, str]
-    verdicts: Mapping[str, tuple[CellOf, ...]]
+    verdicts: Mapping[str, tuple[SeriesKey, ...]]
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,11 @@ class Past:
 
     latest: Document
     runs: tuple[PastRun, ...]
-    cells: tuple[CellOf, ...]
+    cells: tuple[SeriesKey, ...]
     values: NDArray[np.float64]
     halves: NDArray[np.float64]
 
-    def key(self, cell: CellOf) -> Key:
+    def key(self, cell: SeriesKey) -> Key:
         """The place of a cell in the latest run."""
         names = {gpu.uuid: gpu.name for gpu in self.latest.machine.gpus if gpu.uuid}
         row, column = (names.get(label, label) for label in (cell.row, cell.column))
@@ -211,7 +211,7 @@ class History:
         """
         kept = [place for place in placed(document) if _counts(place, document)]
         uuids = {gpu.name: gpu.uuid for gpu in document.machine.gpus if gpu.uuid}
-        cells = [_cell_of(place, uuids) for place in kept]
+        cells = [_series_key(place, uuids) for place in kept]
         numbers = array("d", [place.cell.value or 0.0 for place in kept])
         halves = array("f", [_half(place) for place in kept])
         verdicts: dict[str, list[int]] = {}
@@ -283,7 +283,7 @@ class History:
         latest = decode(unpacked(found[1]), "the latest run")
         uuids = {gpu.uuid for gpu in latest.machine.gpus if gpu.uuid}
         layouts = {
-            row: msgspec.json.decode(text, type=list[CellOf])
+            row: msgspec.json.decode(text, type=list[SeriesKey])
             for row, text in self._base.execute("SELECT id, cells FROM layout")
         }
         shared = [i for i, cells in layouts.items() if any(cell.gpu in uuids for cell in cells)]
@@ -304,7 +304,7 @@ class History:
             raise UsageError(
                 f"the history has no earlier run of {_name(identity)}" + f" since {since[:10]}" * bool(since)
             )
-        columns: dict[CellOf, int] = {}
+        columns: dict[SeriesKey, int] = {}
         places: dict[tuple[int, bool], tuple[list[int], list[int]]] = {}
         for row in rows:
             own = row.machine == found[0]
@@ -435,7 +435,9 @@ def baseline_of(past: Past, document: Document) -> Baseline:
         known = values[~np.isnan(values)].tolist()
         if len(known) >= FEWEST:
             middle, deviation = centre(known)
-            entries.append(Entry(*past.key(cell), Unit(cell.unit), middle, deviation / middle, len(known)))
+            entries.append(
+                BaselineCell(*past.key(cell), Unit(cell.unit), middle, deviation / middle, len(known))
+            )
     if {place.key for place in placed(document)}.isdisjoint(entry.key for entry in entries):
         raise UsageError(f"the history has fewer than {FEWEST} earlier runs with values of this run")
     return Baseline(
@@ -460,11 +462,11 @@ def _counts(place: Placed, document: Document) -> bool:
     return bool(cell.value) and not cell.is_wrong and not busy_devices(place, document.machine)
 
 
-def _cell_of(place: Placed, uuids: Mapping[str, str]) -> CellOf:
+def _series_key(place: Placed, uuids: Mapping[str, str]) -> SeriesKey:
     testcase, table, row, column, size = place.key
     gpus = {uuids[label] for label in (row, column) if label in uuids}
     own = gpus.pop() if len(gpus) == 1 and testcase.startswith(GPU.testcases) else ""
-    return CellOf(own, testcase, table, uuids.get(row, row), uuids.get(column, column), size, place.unit)
+    return SeriesKey(own, testcase, table, uuids.get(row, row), uuids.get(column, column), size, place.unit)
 
 
 def _half(place: Placed) -> float:

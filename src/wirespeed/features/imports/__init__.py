@@ -28,7 +28,7 @@ from .nccl_tests import NCCL_TESTS, note_unconnected
 from .nvbandwidth import NVBANDWIDTH
 from .prefixes import unmarked, without_prefixes
 
-#: What is understood, for people, and how it is read.
+#: What is understood, in words, and how it is read.
 UNDERSTOOD = {
     "nvbandwidth and sailbandwidth (text, JSON)": NVBANDWIDTH,
     "nccl-tests (text, JSON)": NCCL_TESTS,
@@ -54,7 +54,7 @@ _COLOR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _OF_LOGS, _HEAD = ("", ".log", ".out", ".txt"), 2**16
 #: Number of lines at which JSON is looked for.
 _MOST_OBJECTS = 64
-#: How JSON begins, unlike labels such as ``[1,0]<stdout>:``, and how that of the tools does.
+#: How JSON begins, unlike labels such as ``[1,0]<stdout>:``, and how the JSON of the tools does.
 _JSON = re.compile(rb'\s*(\{|\[\s*[\[{"])')
 _OF_TOOL = re.compile(r'\{\s*"(nvbandwidth|sailbandwidth|version)"\s*:')
 #: Lines that the tools print, before which a launcher may have put a prefix.
@@ -65,9 +65,7 @@ _KNOWN = (
 
 
 def load_log(
-    source: str | Path | Sequence[str | Path],
-    machine: str | Machine | None = None,
-    nics: str | None = None,
+    source: str | Path | Sequence[str | Path], machine: str | Machine | None = None, nics: str | None = None
 ) -> Document:
     """Convert logs of other tools to a Document, which ``judge`` and all reports accept.
 
@@ -333,7 +331,7 @@ def _json(lines: Sequence[str], at: int) -> tuple[FoundLog, int] | None:
     """Read a JSON object that begins at a line; return the log and the index of the next line.
 
     Raises:
-        UsageError: If it begins like that of a tool and is broken.
+        UsageError: If it begins like the output of a tool and is broken.
     """
     remaining = "\n".join(lines[at:])
     try:

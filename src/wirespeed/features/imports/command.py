@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...cli import common
+from ...cli import leading, parsed, run_files
 from ...cli.option_groups import machine_names
 from ...cli.parser import Parser
 from ...judging.judged import Judged
@@ -21,7 +21,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from . import load_log
 
     options = parser(name).parse_args(argv)
-    common.check_format(options.format)
+    parsed.check_format(options.format)
     output: Output | None = options.output
     if output:
         output.check(options.force)
@@ -29,9 +29,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     if output:
         output.write(encode(document))
     judged = Judged(document)
-    with common.texts_aside(output):
-        common.print_report(judged, options)
-    return common.measured_code(judged)
+    with run_files.texts_aside(output):
+        parsed.print_report(judged, options)
+    return leading.measured_code(judged)
 
 
 def parser(name: str) -> Parser:
@@ -41,23 +41,28 @@ def parser(name: str) -> Parser:
     understood = textwrap.fill(f"Understood: {names}.", 98, break_on_hyphens=False)
     arguments = Parser(
         name,
-        "Convert logs of other tools to a saved run, for check, doctor, compare, report and baseline.\n"
-        "check, doctor, compare, show and report also read logs directly.\n"
-        f"{understood}\n"
-        "Exit codes: 0 values were imported, 1 the logs say that the run failed, or a value fails,\n"
-        "2 invalid usage, 4 the logs have no values.",
+        "Convert logs of other tools to a saved run, for check, compare, report and baseline,\n"
+        "which also read logs directly.\n"
+        f"{understood}",
+        examples={
+            "import nccl.log -o run.json": "save a log as a run",
+            "import nccl.log --machine hgx-h100-8": "say which machine",
+            "check nccl.log": "judge a log directly",
+        },
+        often="--machine --nics -o --format -v",
     )
-    arguments.add("files LOG+", "files of one machine; - is standard input")
+    arguments.add("files FILE+", "files of one machine; - is standard input")
     arguments.add(
         "--machine NAME-N|FILE|simulated:NAME",
         "machine of the logs: N GPUs such as hgx-h100-8, a machine file, or a simulated machine "
         "(default: derived from the names and the number of GPUs in the logs)", completer=machine_names,
     )  # fmt: skip
     arguments.add(
-        "--nics NUMBERxRATE", "NICs of each host, such as 8x400G, for collectives, RDMA and messages "
+        "--nics NxRATE", "the N NICs of each host, such as 8x400G, for collectives, RDMA and messages "
         "between hosts (default: as the log says)", _nics,
     )  # fmt: skip
     arguments.add_output("save the run")
+    arguments.add_quiet()
     arguments.add_report()
     return arguments
 

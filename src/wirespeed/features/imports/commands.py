@@ -108,7 +108,7 @@ class Commands:
         return True
 
     def note(self, command: str) -> None:
-        """Note the program of a command, and its settings; those of a shell or a container last."""
+        """Note the program of a command, and its settings; the settings of a shell or a container last."""
         found = {name: "".join(values) for name, *values in _ASSIGNED.findall(command)}
         found |= dict(_TWO_WORDS.findall(command))
         settings = {

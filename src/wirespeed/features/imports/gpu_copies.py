@@ -63,7 +63,7 @@ class _Series:
 
     @property
     def title(self) -> str:
-        """What it is, for people."""
+        """Its name in words."""
         kind = "" if self.direction == "D2D" else f", {self.memory}"
         return f"{_LONG[self.direction]}{kind}" + (f", {many(self.gpus, 'GPU')}" if self.gpus > 1 else "")
 
@@ -196,8 +196,6 @@ def _tables(
 
 #: How these logs are read.
 BANDWIDTH_TEST = Tool(_START_BANDWIDTH, _read_of_bandwidth)
-
-
 #: Lines with which a log of this tool begins; an excerpt begins with a matrix.
 _START_P2P = re.compile(
     r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]|P2P Connectivity Matrix|"
@@ -237,7 +235,7 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
         at += 1
         if match := _DEVICE_P2P.fullmatch(line):
             bus = f"{match[5].rjust(8, '0')}:{match[3].rjust(2, '0')}:{match[4].rjust(2, '0')}"
-            if int(match[1]) == len(log.gpus):  # a second list is that of another run
+            if int(match[1]) == len(log.gpus):  # a second list belongs to another run
                 log.gpus.append((scan.text(match[2]), bus))
         elif match := _ACCESS.fullmatch(line):
             if match[2] == "CANNOT":

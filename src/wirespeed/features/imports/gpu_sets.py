@@ -1,4 +1,4 @@
-"""The GPUs of the machine of some logs: the largest set that they name, and those of a run of a subset."""
+"""The GPUs of the machine of some logs: the largest set that they name, and the GPUs of a run of a subset."""
 
 from __future__ import annotations
 

@@ -22,8 +22,6 @@ _NET = "NET"
 _LONGEST_NAME = 60
 #: Maximum number of hosts, and of settings of each, that are noted.
 _MOST_HOSTS, _MOST_SETTINGS = 4096, 100
-
-
 _NCCL = re.compile(r"NCCL (?:INFO|WARN|TRACE)\b\s?(.*)")
 #: Name of the host, number of the process and of the thread before a line of NCCL.
 _HOST = re.compile(r"(?:\[[^\]]{1,40}\]\s*)?([\w.-]{1,255}):\d{1,9}:\d{1,9} ")
@@ -98,7 +96,7 @@ class NcclLines:
             found.update((name[:_LONGEST_NAME], direct) for name, direct in ways(message))
 
     def settings(self, of_command: Mapping[str, str], hosts: Collection[str]) -> tuple[str, ...]:
-        """All settings of a run, with those of its command, which apply to the first host at least.
+        """All settings of a run, also of its command, which apply to the first host at least.
 
         Args:
             of_command: Name -> value.
@@ -111,7 +109,7 @@ class NcclLines:
         return texts({name: value for own in self._settings.values() for name, value in own.items()})
 
     def facts(self, hosts: Collection[str]) -> tuple[Fact, ...]:
-        """Return the facts of each host; the name of the first is empty.
+        """The facts of each host; the name of the first is empty.
 
         Args:
             hosts: The hosts of the ranks, as the log lists them, the first first; empty if it does not.

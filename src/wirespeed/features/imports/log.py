@@ -34,8 +34,6 @@ _NOISE = re.compile(
     # RCCL and its tests
     r"(RCCL|HIP|ROCm|Hostname|Librccl|librccl) ?(version|path)?\s*:\s|rccl-tests: |RCCL version \S+$"
 )
-
-
 #: How tools report what failed, also after their last line.
 _OWN = re.compile(
     r"\W*(\[?CUDA_ERROR_|Invalid value when checking|ASSERT in|Error: |Failed Validation|CUDA failure)",
@@ -105,7 +103,7 @@ class FoundNics:
 
     Attributes:
         rate: Rate in one direction, in B/s; None if the log names NICs but not their rates.
-        origin: Where the rate comes from, for people.
+        origin: Where the rate comes from, in words.
     """
 
     rate: float | None

@@ -129,8 +129,6 @@ def _rate(match: re.Match[str], scale: float) -> float | None:
 
 #: How these logs are read.
 STREAM = Tool(_START_STREAM, each(_run_of_stream, runs, _BEGIN_STREAM))
-
-
 #: Lines with which a log of this tool begins; an excerpt begins with a section.
 _START_MLC = re.compile(
     r"Intel\(R\) Memory Latency Checker|Measuring (idle latencies|Peak Injection|Memory Bandwidths|"

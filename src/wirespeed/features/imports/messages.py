@@ -124,8 +124,6 @@ def _tables(title: str, found: Columns) -> Iterator[FoundTable]:
 
 #: How these logs are read.
 PERFTEST = Tool(_START, each(_run_of_perftest, parts, _START, _ROW))
-
-
 _BLOCK = re.compile(r"\s*#\s*Benchmarking (\S+)")
 _HEAD_IMB = re.compile(r"\s*(?:Group +)?#(bytes +#)?repetitions\s")
 #: Lines with which a log of this tool begins.
@@ -133,7 +131,7 @@ _START_IMB = re.compile(rf"\s*#\s+(?:Intel ?\(R\)|PALLAS) MPI Benchmark|{_BLOCK.
 _SUITE = re.compile(
     r"\s*#\s+(?:Intel ?\(R\)|PALLAS) MPI Benchmark(?:s| Suite) V?([\w. ]+?)(?: Update \d+)?, *([\w-]*)"
 )
-#: The part whose benchmarks are those of our testcases, and the program that sends from GPUs.
+#: The part whose benchmarks are our testcases, and the program that sends from GPUs.
 _MPI1, _OF_GPUS = "MPI-1", re.compile(r"IMB-\w+-GPU\b")
 _PROCESSES = re.compile(r"\s*# ?#processes = (\d{1,7})")
 _ROW_IMB = re.compile(r"\s*\d+\s+\d+\s+\S|\s*\d+\s+\d+\.\d+\s")
@@ -165,7 +163,7 @@ def _read_of_imb(lines: Sequence[str]) -> Iterator[FoundLog]:
 
 
 def _of_table(lines: Sequence[str], version: str, alike: bool) -> FoundLog:
-    """Read a table; ``alike`` says whether its benchmarks may be those of testcases."""
+    """Read a table; ``alike`` says whether its benchmarks may be testcases."""
     log = FoundLog(_TOOL_IMB, version, lines=len(lines), partial=True)
     name, processes, columns = "", 0, list[str]()
     groups: dict[float, Columns] = {}
@@ -254,8 +252,6 @@ def _unit(found: Columns) -> float:
 
 #: How these logs are read.
 IMB = Tool(_START_IMB, _read_of_imb)
-
-
 #: Lines with which a log of this tool begins; an excerpt begins with the heading of its table.
 _START_OSU = re.compile(
     r"# ?OSU (MPI|OpenSHMEM|NCCL|RCCL|UPC|Xccl|MPI[-_]\w+).* Test|# Size +(Bandwidth|Latency|Avg|MB/s)\b"
@@ -271,9 +267,9 @@ _COLUMN_OSU = re.compile(
 #: Benchmarks whose two ranks send messages to each other, over MPI or NCCL.
 _MESSAGES_OSU = re.compile(r"(MPI|NCCL|RCCL|Xccl)(-\w+)? ")
 _PAIRS = re.compile(r"# \[ pairs: (\d{1,6}) \]")
-#: Where a buffer is, for people.
+#: Where a buffer is, in words.
 _MEMORIES = {"DEVICE": "GPU memory", "HOST": "host memory", "MANAGED": "managed memory"}
-#: Key of a table -> unit of its values, and that of the numbers in the log.
+#: Key of a table -> unit of its values, and of the numbers in the log.
 _UNITS_OSU = {
     MESSAGE_LATENCY: (Unit.TIME, 1e-6),
     MESSAGE_BANDWIDTH: (Unit.RATE, float(MB)),

@@ -15,31 +15,17 @@ from ...collectives.options import OPTIONS, CollectiveOptions
 from ...document import CollectiveInfo, RankInfo
 from ...tables import Half
 from ...units import many
-from . import nccl_ranks, scan
+from . import nccl_ranks, nccl_table, scan
 from .commands import Commands
 from .host_facts import NcclLines
 from .log import FoundCollective, FoundLog, Halves, Tool
 from .log_parts import gpus_of
-from .nccl_table import (
-    HALF,
-    HEAD,
-    NO_ROOT,
-    ONLY_IN_PLACE,
-    ROW,
-    TYPES,
-    Key,
-    TableRow,
-    half_of,
-    head_of,
-    row_of,
-    rows_without,
-)
 
 #: Lines with which a log of this tool can begin; some logs have only the lines that say why the run failed.
 _START = re.compile(
     r"#? ?(nccl-tests version \d|Collective test starting: \w|nThread \d+ nGpus)|"
     r"# Using devices\s*$|#\s+Rank +\d+ .*\bdevice +\d+ \[|"
-    rf"{HEAD.pattern}|{ROW.pattern}|(\S{{1,64}}: )?Test (CUDA|NCCL) failure \S+:\d"
+    rf"{nccl_table.HEAD.pattern}|{nccl_table.ROW.pattern}|(\S{{1,64}}: )?Test (CUDA|NCCL) failure \S+:\d"
 )
 _TOOL = "nccl-tests"
 _MICRO = 1e-6
@@ -87,7 +73,7 @@ _NAMES = {
 }  # fmt: skip
 #: Largest difference of equal times of the JSON, in s.
 _ROUNDED_S = 1e-9
-#: Largest difference of the ratio of bus to algorithm bandwidth from that of an operation.
+#: Largest difference of the ratio of bus to algorithm bandwidth from the ratio of an operation.
 _FACTOR_TOLERANCE = 0.02
 #: Operations that are not thought of if the log does not name one.
 _RARE = ("alltoallv", "hypercube")
@@ -98,14 +84,14 @@ _MOST_RUNS = 128
 _JUDGED = {"out_of_bounds": "Out of bounds values", "average_bus_bandwidth": "Avg bus bandwidth"}
 
 
-class _Results(dict[Key, dict[int, Halves]]):
+class _Results(dict[nccl_table.Key, dict[int, Halves]]):
     """Data type, operator and root of some lines -> size -> results out of place and in place."""
 
     repeated = 0
     #: Whether the table has a column of the wrong elements in place.
     checked_in_place = True
 
-    def add(self, row: TableRow) -> None:
+    def add(self, row: nccl_table.TableRow) -> None:
         """Add the results of a size; the last ones count."""
         points = self.setdefault(row.key, {})
         self.repeated += row.size in points
@@ -122,9 +108,9 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     for line in lines:
         stripped = line.strip()
         begins = bool(_VERSION.match(stripped) or _OPTIONS.match(stripped))
-        if HEAD.match(stripped):  # an excerpt may have only the tables of several runs
+        if nccl_table.HEAD.match(stripped):  # an excerpt may have only the tables of several runs
             begins = all(job.went_on for job in jobs)
-        begins |= bool(ROW.match(stripped))  # or only the rows and the last lines
+        begins |= bool(nccl_table.ROW.match(stripped))  # or only the rows and the last lines
         if begins and jobs and all(job.has(stripped) for job in jobs):
             before, following = jobs, _LinesOfRun(shell, jobs[-1].of_command)
             if any(job.went_on for job in before):
@@ -179,7 +165,7 @@ class _LinesOfRun:
             return self._begun
         if match := _RANK.match(line):
             return int(match[1]) in {rank.rank for rank in self.found.ranks}
-        if _END.match(line) or HEAD.match(line):
+        if _END.match(line) or nccl_table.HEAD.match(line):
             return self._ended or (bool(self._head) and not _END.match(line))
         return self._ended
 
@@ -198,9 +184,9 @@ class _LinesOfRun:
             rank, group, pid, device = (int(match[i] or 0) for i in (1, 2, 3, 5))
             host, bus, model = (scan.text(match[i] or "") for i in (4, 6, 7))
             log.ranks.append(RankInfo(rank, group, pid, host, device, bus, model))
-        elif HEAD.match(line):
+        elif nccl_table.HEAD.match(line):
             self._head = line.lstrip("# ").split()
-        elif ONLY_IN_PLACE.match(line):
+        elif nccl_table.ONLY_IN_PLACE.match(line):
             self._only_in_place = True
         elif _COMMENT.match(line):
             self._ended |= bool(_END.match(line))
@@ -208,10 +194,10 @@ class _LinesOfRun:
                 log.failures.append(scan.text(line.lstrip("# ")))
         elif line.startswith("# SIMULATED"):
             log.simulated = True
-        elif _TABLE_LINE.match(line) and (self._head or ROW.match(line)):
+        elif _TABLE_LINE.match(line) and (self._head or nccl_table.ROW.match(line)):
             words = line.split()
-            self._head = self._head or head_of(words)
-            if row := row_of(self._head, words, only_in_place=self._only_in_place):
+            self._head = self._head or nccl_table.head_of(words)
+            if row := nccl_table.row_of(self._head, words, only_in_place=self._only_in_place):
                 self._runs.add(row)
                 self._runs.checked_in_place = self._head[-1] != "busbw"
             else:
@@ -237,7 +223,7 @@ class _LinesOfRun:
             log.other(line, outside=over)
 
     def _command(self, line: str) -> bool:
-        """Note a command, which is that of the next run if this one has results; return whether it is one."""
+        """Note a command, which belongs to the next run if this one has results; return whether it is one."""
         if found := self._shell.line(line):
             if not self.went_on:
                 self._called, self._command_line = self._shell.program, self._shell.command
@@ -255,9 +241,11 @@ class _LinesOfRun:
         }  # fmt: skip
 
     def log(self) -> FoundLog:
-        """What the lines contain."""
+        """The log that the lines contain."""
         log = self.found
-        for row in [] if self._runs else rows_without(self._head, [line.split() for line in self._broken]):
+        for row in (
+            [] if self._runs else nccl_table.rows_without(self._head, [line.split() for line in self._broken])
+        ):
             self._runs.add(row)
             self._broken = []
         if self._broken:
@@ -352,7 +340,7 @@ def _product(options: dict[str, Any]) -> int:
 
 
 def _agrees(name: str, points: dict[int, Halves], operator: str, root: int) -> bool:
-    """Whether the columns are those of an operation that the text names, with any number of ranks."""
+    """Whether an operation that the text names has these columns, with any number of ranks."""
     operation, measured = OPERATIONS.get(name), nccl_ranks.ratio(points)
     if operation is None:
         return True
@@ -452,12 +440,15 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) and 0 <= value < 2**63 else 0
 
 
-def _entry(entry: object) -> TableRow | None:
+def _entry(entry: object) -> nccl_table.TableRow | None:
     """Arguments, size and results of one size of the JSON; None if it is not understood."""
     if not isinstance(entry, dict):
         return None
     try:
-        size, root = scan.whole(str(entry["size"])), scan.whole(str(entry.get("root", NO_ROOT)).strip())
+        size, root = (
+            scan.whole(str(entry["size"])),
+            scan.whole(str(entry.get("root", nccl_table.NO_ROOT)).strip()),
+        )
         kind, operator = scan.text(str(entry["type"])), scan.text(str(entry.get("redop", "")))
         halves = []
         for place in ("out_of_place", "in_place"):
@@ -465,12 +456,12 @@ def _entry(entry: object) -> TableRow | None:
             time = values.get("time", values.get("cpu_time"))
             words = (time, *map(values.get, ("alg_bw", "bus_bw", "nwrong")))
             texts = ["N/A" if word is None else str(word) for word in words]
-            result = half_of(dict(zip(HALF, texts, strict=True)), kind)
+            result = nccl_table.half_of(dict(zip(nccl_table.HALF, texts, strict=True)), kind)
             halves.append(result and _with_iterations(result, entry.get(f"{place}_per_iter")))
     except (KeyError, ValueError):
         return None
-    key = (TYPES.get(kind, kind), "" if operator == "none" else operator, root)
-    return TableRow(key, size, (halves[0], halves[1]))
+    key = (nccl_table.TYPES.get(kind, kind), "" if operator == "none" else operator, root)
+    return nccl_table.TableRow(key, size, (halves[0], halves[1]))
 
 
 def _with_iterations(half: Half, report: object) -> Half:
@@ -482,13 +473,13 @@ def _with_iterations(half: Half, report: object) -> Half:
 
 
 def _times(numbers: object) -> tuple[float, ...]:
-    """Times in s from those of the JSON, in us; none if one of them is none."""
+    """Times in s from the JSON's, in us; none if one of them is none."""
     times = scan.scaled([scan.number(str(value)) for value in scan.items_of(numbers)], _MICRO)
     return tuple(time for time in times if time is not None) if None not in times else ()
 
 
 def _note_iterations(log: FoundLog, halves: Sequence[Half]) -> None:
-    """Note whether iterations were timed, and times that contradict those of the processes."""
+    """Note whether iterations were timed, and times that contradict the times of the processes."""
     skip = _whole(log.options.get("skip"))
     log.options["per_iteration"] = bool(halves) and all(len(half.iterations) > skip for half in halves)
     differing = 0

@@ -32,10 +32,10 @@ _OF_PEERS = ("device_to_device_", "all_to_one_", "one_to_all_")
 _NO_PEER = "waived in the log: no GPU has peer access to another"
 _WAIVED = re.compile(r"(?:Waived:|Waiving)\s*(\w*)(?::\s*(.*)|\.)?")
 _MISSING = re.compile(r"ERROR: (Testcase (?:index )?(\S+) (?:not found|out of bound)!)")
-#: How nvbandwidth reports errors; other lines that say so are those of other programs.
+#: How nvbandwidth reports errors; other lines that say so are from other programs.
 _ERROR = re.compile(r"\[?(CUDA_|NVML_)?ERROR|Error: |ASSERT|Assertion")
 _TITLE = re.compile(r"\w.*\((GB/s|ns|%)\)|Bisect .*")
-#: The note on a small buffer, and that of earlier versions of wirespeed.
+#: The note on a small buffer, also of earlier versions of wirespeed.
 _SMALLER = re.compile(r"NOTE: (?:You have chosen a buffer size that|The buffer size) is smaller")
 _SUM = re.compile(r"(?:SUM|&&&& PERF) (\w+) (\S+)")
 _TITLE_PART = re.compile(r" (Read1|Read2|Write1|Write2|Total) ")
@@ -73,9 +73,9 @@ _STATUS = {
 }  # fmt: skip
 #: What nvbandwidth says of an unknown testcase.
 _UNKNOWN_NAME = "ERROR"
-#: In one process, nvbandwidth's first write is that of the column's GPU, and ours that of the row's.
+#: In one process, the column's GPU makes nvbandwidth's first write, and the row's GPU ours.
 _OTHER_WRITE = {"write1": "write2", "write2": "write1"}
-#: Keys of tables; other names that begin like one of a testcase are those of other testcases.
+#: Keys of tables; other names that begin like one of a testcase belong to other testcases.
 _KEYS = frozenset(_OTHER_WRITE) | {
     "read1", "read2", "total", "size", "threads", "latency", "bandwidth", "time", "algbw", "busbw",
 }  # fmt: skip
@@ -110,7 +110,7 @@ class _TextOfRun:
         self._summed: set[str] = set()
 
     def log(self) -> FoundLog:
-        """What the lines contain."""
+        """The log that the lines contain."""
         at = 0
         while at < len(self.lines):
             at = self._line(at)

@@ -14,10 +14,7 @@ from ...terminal import one_line
 from ...units import many
 
 #: Tags that mark the tables and blocks of a post.
-_TAG = re.compile(
-    r"</?(?:pre|code|br|table|thead|tbody|tr|td|th|b|strong)\b[^<>]{0,200}>",
-    re.IGNORECASE,
-)
+_TAG = re.compile(r"</?(?:pre|code|br|table|thead|tbody|tr|td|th|b|strong)\b[^<>]{0,200}>", re.IGNORECASE)
 
 
 def unmarked(line: str, known: Sequence[re.Pattern[str]]) -> str:
@@ -39,16 +36,10 @@ def unmarked(line: str, known: Sequence[re.Pattern[str]]) -> str:
 
 #: Number of lines behind a known line in which its prefix is looked for; at least half of them must have it.
 _FOLLOWING = 20
-
-
 #: Maximum number of different prefixes of a text, and of characters of a prefix.
 _MOST_PREFIXES, _LONGEST = 64, 200
-
-
 #: Number of digits from which a number in a prefix, such as a time in seconds, keeps its length.
 _LONG_NUMBER = 9
-
-
 #: Parts of a prefix that differ from line to line -> the pattern for all of them.
 _VARYING = (
     (re.compile(r"\d{1,2}:\d\d:\d\d([.,]\d+)?"), r"\d{1,2}:\d\d:\d\d(?:[.,]\d+)?"),
@@ -60,31 +51,19 @@ _VARYING = (
     (re.compile(r"std(out|err|diag)"), "std(?:out|err|diag)"),
     (re.compile(r"\s+"), r"\s*"),
 )
-
-
 _DIGITS = re.compile(r"\d+")
-
-
 #: A date or a time, which says nothing of the process that printed a line.
 _TIME = re.compile(
     r"\b(Mon|Tue|Wed|Thu|Fri|Sat|Sun)\b|\b(Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)\b[ ]+\d{1,2}\b|"
     r"\d{4}-\d\d-\d\d|T?\d{1,2}:\d\d:\d\d([.,]\d+)?( ?[AP]M)?(Z|[+-]\d\d:?\d\d)?|"
     r"\b(19|20)\d\d(?!\d)|\d+\.\d{3,}|\d{9,}"
 )
-
-
 #: A prefix has a character that no number and no word has, or a long number.
 _SIGN = re.compile(r"[^\w\s.]|\d{9}")
-
-
 #: How a label ends that a launcher repeats within a line of which it got the parts one by one.
 _REPEATED = ("]", ":", ">", "|", ")")
-
-
 _ROW = re.compile(r"\s*\d")
-
-
-#: Numbers of a line whose digits decide nothing: those of names, such as GPU0 and int8, do.
+#: Numbers of a line whose digits decide nothing: the digits of names, such as GPU0 and int8, do.
 _NUMBERS = re.compile(r"(?<![A-Za-z_\d])\d+")
 
 
@@ -103,7 +82,7 @@ class Stream:
 
     @property
     def notes(self) -> list[str]:
-        """What was removed, for people."""
+        """The removed parts of lines, in words."""
         return [
             f"prefix {one_line(prefix)!r} removed from {many(count, 'line')}"
             for prefix, count in self.removed.items()

@@ -13,8 +13,6 @@ from .view import View
 
 #: Stands for the position in the source of nccl-tests, ``FILE:LINE``, that its lines of failures have.
 _PLACE = "wirespeed:0"
-
-
 #: Units of the use of memory: largest first, in bytes.
 _MEMORY_UNITS = ((2**30, " GB"), (2**20, " MB"), (2**10, " KB"))
 

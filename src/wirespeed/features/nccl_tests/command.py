@@ -15,7 +15,9 @@ from ...backends.nccl import usable_gpus
 from ...backends.provider import Group, Provider
 from ...backends.rank_groups import colors_of, group_of, largest_of_gpus, settings, smallest
 from ...cli.commands import called_as
-from ...cli.common import check_format, lead, texts_aside
+from ...cli.leading import lead
+from ...cli.parsed import check_format
+from ...cli.run_files import texts_aside
 from ...collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ...errors import ExitCode, MachineError, StorageError, UsageError, WirespeedError
 from ...hardware.topology import Machine
@@ -26,7 +28,7 @@ from ...terminal import colored, columns, error_line, visible
 from ...worlds.base import World, hostname
 from ...worlds.crew import agree_on
 from . import options as request
-from .not_possible import Asked, NoGpu, NotPossible, TooFewGpus, document_before, header_without_devices
+from .not_possible import NoGpu, NotPossible, Request, TooFewGpus, document_before, header_without_devices
 from .options import parser
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     per_process = 1 if processes > 1 or STARTED in os.environ else ranks
     timeout = collectives.timeout or _NO_LIMIT_S
     stamps: list[str] | None = [] if collectives.stamped else None
-    wanted = Asked(collectives, operation, provider, per_process, request.sizes(collectives), stamps)
+    wanted = Request(collectives, operation, provider, per_process, request.sizes(collectives), stamps)
     before, file = document_before(wanted, ranks, machine), None
     try:
         if alone and options.output:
@@ -130,7 +132,7 @@ def _say(text: str, options: argparse.Namespace) -> None:
 
 
 def _in(
-    world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None, file: JsonFile | None
+    world: World, options: argparse.Namespace, wanted: Request, machine: Machine | None, file: JsonFile | None
 ) -> int:
     """Run in a World, and leave it at the end."""
     from .closing import result_of, stopped
@@ -168,7 +170,7 @@ def _in(
 
 
 def _measure(
-    world: World, options: argparse.Namespace, wanted: Asked, machine: Machine | None, lines: PrintedLines,
+    world: World, options: argparse.Namespace, wanted: Request, machine: Machine | None, lines: PrintedLines,
     file: JsonFile | None,
 ) -> Document:  # fmt: skip
     """Run the collectives in all processes.
@@ -269,7 +271,7 @@ def _finish(judged: Judged, options: argparse.Namespace, lines: PrintedLines, fi
         print(error_line(f"wirespeed: error: {document.interrupted}"), file=sys.stderr, flush=True)
 
 
-def _maker(wanted: Asked, simulated: Provider | None) -> Make:
+def _maker(wanted: Request, simulated: Provider | None) -> Make:
     """The function that creates the provider; the thread that measures calls it."""
     if simulated is not None:
         return lambda world, group: simulated

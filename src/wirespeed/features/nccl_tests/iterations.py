@@ -20,16 +20,10 @@ from .view import Spread, View, has_collectives, spread
 
 #: An iteration is a spike if a process needs more than this multiple of the mean.
 SPIKE = 1.5
-
-
 #: Largest difference of equal times, in s.
 _ROUNDED_S = 1e-9
-
-
 #: Maximum number of spikes of a table, and of processes of a spike that are named; ``verbose`` shows all.
 _SPIKES, _NAMED = 20, 8
-
-
 _PLACES = ("out of place", "in place")
 
 
@@ -57,7 +51,7 @@ class _Size:
 
     @property
     def consistent(self) -> bool:
-        """Whether the time of each iteration is that of its slowest process."""
+        """Whether the time of each iteration is the time of its slowest process."""
         slowest = map(max, zip(*self.processes, strict=False))
         return all(
             abs(time - most) < _ROUNDED_S for time, most in zip(self.times, slowest, strict=False)

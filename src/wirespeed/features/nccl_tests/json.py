@@ -18,7 +18,7 @@ from ...tables import LATE, Half
 from ...units import GB, MICRO
 from .closing import short
 from .iterations import first_of_processes, processes_of
-from .view import Given, View, has_collectives, short_bus, spread
+from .view import TestRun, View, has_collectives, short_bus, spread
 
 _VERSION = 3
 
@@ -136,7 +136,7 @@ def _results(view: View) -> Iterator[dict[str, object]]:
             yield entry | {"actual_iterations": options.iterations, "experiment_name": ""}
 
 
-def _iterations(half: Half, processes: list[tuple[float, ...]], options: Given) -> dict[str, object]:
+def _iterations(half: Half, processes: list[tuple[float, ...]], options: TestRun) -> dict[str, object]:
     """The statistics of the iteration times, in µs."""
     s = spread(options.steady(half.iterations))
     times = {"min": s.min, "max": s.max, "avg": s.mean, "p50": s.p50, "p95": s.p95, "p99": s.p99}

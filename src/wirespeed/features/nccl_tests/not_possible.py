@@ -11,9 +11,7 @@ from msgspec.structs import replace as with_fields
 
 from ...backends.rank_groups import MASK, SPLIT
 from ...collectives.operations import CollectiveOp
-from ...collectives.options import (
-    CollectiveOptions,
-)
+from ...collectives.options import CollectiveOptions
 from ...document import UNFINISHED, Document
 from ...errors import WirespeedError
 from ...hardware.topology import Machine
@@ -24,7 +22,7 @@ from .view import View
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """The requested run, in the terms of the Session and of the Document.
 
     Attributes:
@@ -46,7 +44,7 @@ class Asked:
     timestamps: list[str] | None
     reduced_to: int = 0
 
-    def fitting(self, most: int) -> Asked:
+    def fitting(self, most: int) -> Request:
         """The run without the sizes of more than ``most`` bytes; if all are, with this size."""
         if self.sizes[-1] <= most or most <= 0:
             return self
@@ -114,7 +112,7 @@ class TooFewGpus(NotPossible):
         return "\n".join(self.lines)
 
 
-def document_before(wanted: Asked, ranks: int, machine: Machine | None) -> Document:
+def document_before(wanted: Request, ranks: int, machine: Machine | None) -> Document:
     """The Document of a run whose processes have not joined, with the options and no devices.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...collectives.operations import OPERATIONS
 
-#: Suffix of the names, behind that of the collective.
+#: Suffix of the names, behind the name of the collective.
 SUFFIX = "_perf"
 
 

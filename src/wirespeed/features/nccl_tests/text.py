@@ -19,7 +19,7 @@ from ...terminal import one_line, visible
 from ...testcases.table import Testcase
 from ...units import GB, MICRO, format_time
 from .closing import footer, short
-from .view import KEYS, Given, Row, View, has_collectives, row_of, short_bus, spread
+from .view import KEYS, Row, TestRun, View, has_collectives, row_of, short_bus, spread
 
 if TYPE_CHECKING:
     from ...backends.collective_backend import CollectiveBackend
@@ -52,26 +52,26 @@ def fixed(value: float, width: int) -> str:
     return f"{value:{width}.{1 if width >= 7 else 0}e}"[:width]
 
 
-def line(row: Row, options: Given) -> str:
+def line(row: Row, options: TestRun) -> str:
     """The line for a size, or a comment if nothing was measured."""
     if row.halves[0] is None:
         return f"# {row.size:>10}  {row.count:>12}  {row.type:>8}  not measured: {row.reason}\n"
     return opening(row, options) + closing(row, options)
 
 
-def opening(row: Row, options: Given) -> str:
+def opening(row: Row, options: TestRun) -> str:
     """The first part of a line, with the result out of place."""
     text = f"{row.size:12d}  {row.count:12d}  {row.type:>8}  {row.operator:>6}  {row.root:6d}"
     return text + _columns(row.halves[0], options)
 
 
-def closing(row: Row, options: Given) -> str:
+def closing(row: Row, options: TestRun) -> str:
     """The rest of a line, with the result in place if there is one."""
     text = _columns(row.halves[1], options) + (f"{row.timestamp:>21}" if row.timestamp else "") + "\n"
     return text + "".join(_summary(row, half) for half in row.halves if half and row.parts)
 
 
-def _columns(half: Half | None, options: Given) -> str:
+def _columns(half: Half | None, options: TestRun) -> str:
     """The columns of a result; empty if there is none."""
     if half is None:
         return ""
@@ -138,7 +138,7 @@ def header(view: View) -> str:
     return "\n".join(lines) + "\n"
 
 
-def heads(options: Given) -> str:
+def heads(options: TestRun) -> str:
     """The headings above the columns."""
     time = "cputime" if options.cpu_time else "time"
     wide = 4 * 9 if options.per_iteration else 0

@@ -25,7 +25,7 @@ _MOST_RANKS = 10**6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Given(CollectiveOptions):
+class TestRun(CollectiveOptions):
     """What a run of collectives was given, and where it ran.
 
     Attributes:
@@ -137,10 +137,10 @@ class View:
     document: Document
 
     @cached_property
-    def given(self) -> Given:
+    def given(self) -> TestRun:
         """The requested settings."""
         try:
-            options = msgspec.convert(_UNKNOWN | self.document.options, Given)
+            options = msgspec.convert(_UNKNOWN | self.document.options, TestRun)
         except msgspec.ValidationError as error:
             raise _refused(f"its options do not describe a run of collectives: {error}") from error
         if options.operation:
@@ -218,7 +218,7 @@ Cells = Sequence[Cell | None]
 
 
 def row_of(
-    name: str, info: CollectiveInfo, size: float, cells: Sequence[Cells], options: Given, stamp: str = ""
+    name: str, info: CollectiveInfo, size: float, cells: Sequence[Cells], options: TestRun, stamp: str = ""
 ) -> Row:
     """A line from its cells out of place and in place.
 
@@ -231,7 +231,7 @@ def row_of(
         stamp: When it was measured; empty if not requested.
 
     Raises:
-        DocumentError: If they are not those of a collective.
+        DocumentError: If they do not describe a collective.
     """
     setting = _setting(name, info)
     width = setting.type.bytes
@@ -256,7 +256,7 @@ def row_of(
     )
 
 
-def _division(operation: CollectiveOp, total: int, ranks: int, options: Given) -> str:
+def _division(operation: CollectiveOp, total: int, ranks: int, options: TestRun) -> str:
     """How the array is divided, as nccl-tests' summary says it; ``total`` in bytes."""
     division = division_of(operation.traffic)
     if division.matrix:
@@ -264,7 +264,7 @@ def _division(operation: CollectiveOp, total: int, ranks: int, options: Given) -
     return f"mode=generated nranks={ranks} total_bytes={total} spread={division.spread:.3f}"
 
 
-def _half(name: str, cells: Cells, options: Given) -> Half | None:
+def _half(name: str, cells: Cells, options: TestRun) -> Half | None:
     """The result out of place or in place; None if nothing was measured."""
     time, algorithm, bus = cells
     if not (time and algorithm and bus) or time.value is None:

@@ -16,8 +16,10 @@ from typing import NoReturn
 
 from ...backends import connect, describe
 from ...cli import program_variables as environment
-from ...cli.common import lead, measured, run_options, texts_aside
+from ...cli.leading import lead, measured
+from ...cli.parsed import run_options
 from ...cli.parser import Parser
+from ...cli.run_files import texts_aside
 from ...document import Document
 from ...driver.jobs import ONE_PROCESS, blank, join
 from ...errors import ExitCode, WirespeedError
@@ -167,7 +169,7 @@ def _parser(program: PeerProgram, name: str, given: Sequence[str] = ()) -> Parse
 
 
 def _add(parser: Parser) -> None:
-    """Add the options that nvbandwidth has and sailbandwidth lacks, and those of sailbandwidth."""
+    """Add the options that nvbandwidth has and sailbandwidth lacks, and all of sailbandwidth."""
     add = parser.add
     add(
         "-F --format", "text (default), JSON, or text with &&&& PERF lines in place of SUM lines",

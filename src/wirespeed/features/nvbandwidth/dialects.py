@@ -139,7 +139,7 @@ _PAIR = "device_to_device_bidirectional_memcpy_"
 
 
 def _titles() -> dict[str, str]:
-    """The titles of 0.4 that differ from those of later versions."""
+    """The titles of 0.4 that later versions have changed."""
     titles = {
         "device_to_device_memcpy_read_sm": "memcpy CE GPU(row) -> GPU(column) bandwidth",
         f"{_PAIR}read_sm": "memcpy SM GPU(row) -> GPU(column) bandwidth",
@@ -176,8 +176,6 @@ VERSIONS: dict[DialectName, Dialect] = {
     "0.10": _new("v0.10.0", "v0.10.0", "0.10"),
     "0.11": _new("v0.11.0", "v0.11.0", "0.11", names="bus and function"),
 }  # fmt: skip
-
-
 #: Notes on SAILBW_VERIFY: what explains wrong data, and why there is none.
 SIMULATED = "values corrupted by SAILBW_VERIFY (simulated fault)"
 NOT_SIMULATED = "NOTE: SAILBW_VERIFY has an effect only on simulated machines; ignoring it."
@@ -191,8 +189,6 @@ _LEGEND = (
 )
 #: Width of the labels of a report on wrong data.
 _LABEL = 17
-
-
 _BOTH = "You cannot specify both testcase and testcasePrefixes options at the same time"
 #: Versions of sailbandwidth; 2.1 is the form of its guide.
 OF_SAILBANDWIDTH: dict[DialectName, Dialect] = {
@@ -214,7 +210,7 @@ def _labelled(lines: Mapping[str, str], prefix: str) -> str:
 
 
 def _identity(document: Document, testcase: str, way: str) -> dict[str, str]:
-    """What identifies the copy of wrong data."""
+    """The names and values that identify the copy of wrong data."""
     source, _, destination = way.partition("->")
     return {
         "testcase": testcase,
@@ -225,7 +221,7 @@ def _identity(document: Document, testcase: str, way: str) -> dict[str, str]:
 
 
 def details(error: VerificationError) -> dict[str, str]:
-    """What is known of wrong values, in words of 8 bytes; that of the source only within one process."""
+    """What is known of wrong values, in words of 8 bytes; of the source only within one process."""
     found = error.found
     assert found is not None
     size, share = error.words * 8 / MIB, error.wrong / error.words
@@ -297,7 +293,7 @@ def _parts(end: str) -> tuple[str, str]:
 
 
 def called(rank: int | str | None, device: str) -> str:
-    """What the programs call an end of a path."""
+    """The programs' name of an end of a path."""
     if rank not in (None, ""):
         return f"Multinode node {rank}"
     return "Host" if is_host(device) else f"Device {number_of(device)}"

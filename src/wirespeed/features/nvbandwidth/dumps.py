@@ -30,7 +30,7 @@ class Dumps(Listener):
 
     def __init__(self, note: str = "") -> None:
         self.note = note
-        #: Path of the data -> labels and values of its report, in addition to those of the testcase.
+        #: Path of the data -> labels and values of its report, in addition to what the testcase has.
         self.details: dict[str, dict[str, str]] = {}
         self._document: Document | None = None
 

@@ -47,7 +47,7 @@ def _versions() -> list[str]:
 
 
 def _add(parser: Parser) -> None:
-    """Add the options of sailbandwidth; set those of nvbandwidth that it lacks."""
+    """Add the options of sailbandwidth; set what it lacks of nvbandwidth's."""
     parser.set_defaults(huge_pages=False, wants_huge_pages=False, pairs=-1, pair=None, version=False)
     parser.add("--perfFormatter", "&&&& PERF lines in place of SUM lines", dest="perf")
     parser.add(

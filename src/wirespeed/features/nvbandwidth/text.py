@@ -46,7 +46,7 @@ def is_success(document: Document, dialect: Dialect) -> bool:
 
 
 def list_text(dialect: Dialect, *, several: bool) -> str:
-    """The program's list of testcases; those of several processes only if there are several."""
+    """The program's list of testcases; for several processes only if there are several."""
     between, after = ("\n\t", "\n\n") if dialect.listed_apart else ("\n\t\t", "\n")
     rule = "=======================\n" if dialect.listed_apart else ""
     return f"{dialect.start()}Index, Name:\n\tDescription\n{rule}" + "".join(

@@ -67,7 +67,7 @@ def of_nvbandwidth(version: str) -> tuple[Testcase, ...]:
 
 
 def listed(version: str, *, several: bool) -> list[Testcase]:
-    """The testcases of one process, or those of several processes too."""
+    """The testcases of one process, or of several processes too."""
     return [case for case in of_nvbandwidth(version) if several or not case.name.startswith(PROCESSES)]
 
 

@@ -17,26 +17,13 @@ from ...hardware.facts import OK, Fact, Facts, Known
 from ...hardware.network import Network
 from ...hardware.topology import LinkKind, Machine
 from ...measurement import Axis, Unit
-from ...peer_access import (
-    ALL,
-    PEER_ACCESS,
-    SHORT,
-    Attempt,
-    Pair,
-    PeerAccess,
-    PeerMechanism,
-    PeerVerdict,
-)
+from ...peer_access import ALL, PEER_ACCESS, SHORT, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict
 from ...tables import Cell, Table
 from .slow_pairs import with_slow
 
 
 def attempt_peers(
-    machine: Machine,
-    facts: Facts,
-    mechanisms: Sequence[PeerMechanism] = ALL,
-    *,
-    seed: int | None = None,
+    machine: Machine, facts: Facts, mechanisms: Sequence[PeerMechanism] = ALL, *, seed: int | None = None
 ) -> PeerAccess:
     """Try peer access between all GPUs of this host.
 

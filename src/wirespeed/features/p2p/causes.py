@@ -1,6 +1,6 @@
-"""What breaks or slows peer access, the settings with which the machine computes right now, and the repair.
-Attempts say which pairs do not work; facts say what may be the cause. A cause that concerns the broken pairs,
-and no others, comes before one of the whole host.
+"""The causes of broken or slow peer access, with the settings that avoid it now, and the repair. Attempts say
+which pairs do not work; facts say what may be the cause. A cause that concerns the broken pairs, and no
+others, comes before one of the whole host.
 """
 
 from __future__ import annotations
@@ -26,15 +26,7 @@ from ...judging.finding import Finding
 from ...judging.inventory import XID, Missing, missing
 from ...judging.thresholds import GOOD_SHARE, PEER_OF_HOST
 from ...judging.verdict import Verdict
-from ...peer_access import (
-    MOST_PEERS,
-    Attempt,
-    Pair,
-    PeerAccess,
-    PeerMechanism,
-    PeerVerdict,
-    worded,
-)
+from ...peer_access import MOST_PEERS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, worded
 from ...results.inventory import InventoryPart
 from ...units import GB, format_time
 
@@ -143,7 +135,6 @@ PEER_CAUSES = tuple(
 )  # fmt: skip
 
 
-#: What peer access does, for people.
 #: How verdicts are written in a sentence about a pair.
 HOW = {
     _V.HANGS: "hangs", _V.FAILS: "fails", _V.WRONG: "delivers wrong data", _V.SLOW: "is slow",
@@ -206,7 +197,7 @@ class PeerFindings:
 
     @property
     def sentence(self) -> str:
-        """What is the case, for people."""
+        """What the attempts showed, in one sentence: the worst first."""
         gpus = self.access.gpus
         if self.access.unusable:
             return "; ".join(
@@ -215,8 +206,8 @@ class PeerFindings:
         for verdict in PeerVerdict:
             if pairs := [pair for pair, found in self.bad.items() if found is verdict]:
                 deciding = self.access.deciding(pairs[0])
-                how = f": {told(deciding)}" if deciding else ""
-                return f"peer access {HOW[verdict]}, {worded(pairs, gpus)}{how}"
+                how = f": {_seen(deciding)}" if deciding else ""
+                return f"peer access {HOW[verdict]} for {worded(pairs, gpus)}{how}"
         if self.absent and self.absent[0].verdict is Verdict.FAIL:
             return str(self.absent[0])
         works = sum(verdict is PeerVerdict.WORKS for verdict in self.access.verdicts.values())
@@ -235,8 +226,19 @@ class PeerFindings:
         return f"peer access works for {works} of {len(verdicts)} pairs{most}{others}"
 
 
+def _seen(attempt: Attempt) -> str:
+    """What a user would see of an attempt."""
+    a, b = attempt.pair
+    hangs = attempt.verdict is PeerVerdict.HANGS
+    if hangs and attempt.mechanism in (PeerMechanism.FLAG, PeerMechanism.ORDER):
+        return f"{b} never sees the flag that {a} wrote"
+    if hangs and attempt.mechanism is PeerMechanism.COPY:
+        return f"the copy {a} → {b} never ends"
+    return told(attempt)
+
+
 def told(attempt: Attempt) -> str:
-    """How an attempt ended, for people: mechanism, stage, wrong words."""
+    """How an attempt ended, in words: mechanism, stage, wrong words."""
     parts = [attempt.mechanism.about]
     if attempt.wrong:
         kind = "never written" if attempt.stale == attempt.wrong else "other data"

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 
-from ...cli import common
+from ...cli import leading, parsed, run_files
 from ...cli.consumers import Answer, refuse_mixed
 from ...cli.parser import Parser
-from ...errors import EXIT_CODES, UsageError
+from ...errors import UsageError
 from ...judging.verdict import Verdict
 from .api import p2p
 
 
 def main(name: str, argv: Sequence[str]) -> int:
     options = parser(name).parse_args(argv)
-    if options.env and options.json:
-        raise UsageError("--env and --json are two formats: choose one of them")
     from ...peer_access import ALL, SHORT, PeerMechanism
     from . import screen
     from .causes import find_peers
@@ -38,15 +37,15 @@ def main(name: str, argv: Sequence[str]) -> int:
     findings = find_peers(document)
     if findings is None:
         raise UsageError(f"{options.source} has no attempts of peer access: run wirespeed p2p")
-    if options.env:
+    if options.format == "env":
         sys.stdout.write("".join(f"{line}\n" for line in findings.exports))
-    elif options.json:
+    elif options.format == "json":
         sys.stdout.write(screen.to_json(document, findings))
     elif not (options.quiet or options.consumer):
-        print(screen.render(document, findings, common.style(options)), end="", flush=True)
-        common.tell_saved(options.output)
+        print(screen.render(document, findings, parsed.style(options)), end="", flush=True)
+        run_files.tell_saved(options.output)
     verdict = findings.verdict
-    code = common.code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
+    code = leading.code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
     return Answer(code, findings.sentence, document.hostname) if options.consumer else code
 
 
@@ -56,19 +55,28 @@ def parser(name: str) -> Parser:
         "Try peer access between all GPUs in processes that can be killed, verify every write, and show\n"
         "which pairs work, what breaks the others, with which settings programs compute right now, and the\n"
         "repair. A pair that hangs takes 2 s.",
-        EXIT_CODES,
+        examples={
+            "p2p": "try all pairs of GPUs",
+            "p2p --nccl": "also NCCL between them",
+            "p2p --env": "variables to export until it is repaired",
+        },
+        often="--devices --short --nccl --env --format --for -o -v",
     )
-    arguments.add("source RUN.json", "show a saved run", nargs="?")
+    arguments.add("source FILE", "a saved run to show", nargs="?")
     arguments.add_machine()
     arguments.add_options(names=("devices",))
     arguments.add("--short", "leave out copies, which check measures itself", by_project=True)
     arguments.add("--nccl", "also let NCCL send between each two GPUs, which takes seconds")
     arguments.add("--seed N", "seed of the patterns (default: a new one)", int, by_project=True)
     out = arguments.add_argument_group("output")
-    out.add("--env", "print only the variables to export, for scripts")
-    out.add("--json", "print the answer for programs", by_project=True)
+    forms = out.add_mutually_exclusive_group()
+    forms.add_format(("text", "json", "env"), "text")
+    forms.add(
+        "--env", "print only the variables to export; the same as --format env",
+        action="store_const", const="env", dest="format", default=argparse.SUPPRESS,
+    )  # fmt: skip
     out.add_consumer()
     out.add_output()
-    out.add("-q --quiet", "print no report")
+    out.add_quiet()
     out.add_verbose()
     return arguments

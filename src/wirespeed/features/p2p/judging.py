@@ -7,17 +7,27 @@ from dataclasses import replace
 
 from ...document import Document
 from ...judging.advice import Advice
+from ...judging.check import Check
 from ...judging.inventory import Missing
 from ...judging.localise import WrongData
 from ...judging.verdict import Judgement, Verdict
 from ...peer_access import PEER_ACCESS, PeerAccess, PeerVerdict
 from ...results.inventory import InventoryPart
+from ...units import format_time, many
 from .causes import HOW, find_peers, told
 
 
 def judgement(judged: Judgement, document: Document) -> Judgement:
     """The judgement on a value of an attempt, which is that on its pair; others as they are."""
     return by_attempts(judged, document.peers) if document.peers else judged
+
+
+def first_words(document: Document, check: Check) -> tuple[str, str] | None:
+    """Sentence and extent of a run that only tried peer access."""
+    found = find_peers(document)
+    if found is None or not all(result.name == PEER_ACCESS for result in document.testcases):
+        return None
+    return found.sentence, f"{many(len(found.access.pairs), 'pair')} in {format_time(found.access.seconds)}"
 
 
 def advice(document: Document, wrong: WrongData) -> Advice | None:

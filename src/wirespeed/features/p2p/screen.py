@@ -1,8 +1,9 @@
-"""Text of ``wirespeed p2p``, the matrix, causes, settings for now and the repair; and the same as JSON."""
+"""Text of ``wirespeed p2p``: the matrix, the verdict, causes with their remedies, a workaround; and JSON."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,7 @@ from ...document import Document
 from ...judging.finding import Finding
 from ...peer_access import MOST_PEERS, Attempt, PeerMechanism, PeerVerdict
 from ...reports import SIMULATED, Style
-from ...reports.console import hanging, heading, pieces, printed
+from ...reports.console import hanging, pieces, printed
 from ...reports.looks import SIGNS
 from ...reports.records import picked
 from ...terminal import escaped
@@ -30,44 +31,47 @@ _CAUSES, _COMMANDS = 2, 8
 
 def render(document: Document, findings: PeerFindings, style: Style) -> str:
     """The screen; ``verbose`` adds each mechanism of each pair, all causes and all commands."""
-    access = findings.access
-    parts: list[RenderableType] = [heading(document, style.settings), ""]
-    parts += _matrix(findings, style)
+    parts: list[RenderableType] = [*_heading(document, style), "", *_matrix(findings, style)]
     if style.verbose:
         parts += ["", *_mechanisms(findings, style)]
     sign = SIGNS[findings.verdict]
     word, sentence = findings.verdict.word.upper(), findings.sentence
-    parts += ["", hanging(Text(word, sign.style), Text(sentence, sign.style))]
-    parts += [Text(line, "dim") for line in _figures(findings)]
+    extent = Text(" · ".join(_figures(findings)), "dim")
+    parts += ["", hanging(Text(word, sign.style), Text(sentence, "bold"))]
+    parts.append(Padding(extent, (0, 0, 0, len(word) + 2)))
     for i, finding in enumerate(findings.causes if style.verbose else findings.causes[:_CAUSES]):
         parts += _cause(finding, i == 0, style)
     if findings.defective:
         parts.append(Text(f"likely cause: a defect of {' or '.join(findings.defective)}", "bold yellow"))
-        parts += [_detail("repair  ", findings.advice.do), _detail("confirm ", findings.advice.command)]
+        parts += [_detail("remedy", findings.advice.do), _detail("confirm", findings.advice.command)]
     elif findings.bad and not findings.causes:
         parts.append(Text("no reading explains it: compare `wirespeed help p2p`, by symptom", "yellow"))
-    parts += [Text(f"not read  {text}", "dim") for text in findings.unread]
+    parts += [_detail("not read", text) for text in findings.unread]
     if lines := findings.exports:
-        parts += [
-            "",
-            Text("temporary settings with which programs compute correct results", "bold"),
-            *map(_command, lines),
-        ]
+        parts += ["", Text("workaround until it is repaired", "bold"), *map(_command, lines)]
         parts += [
             _command(f"{text}   # option of vllm serve and sglang.launch_server") for text in findings.options
         ]
     if findings.group:
         group = ",".join(map(str, findings.group))
-        lead = f"or use only {many(len(findings.group), 'GPU')} that work with each other"
+        lead = f"or use only the {many(len(findings.group), 'GPU')} whose P2P works"
         parts += [Text(lead, "bold"), _command(f"export CUDA_VISIBLE_DEVICES={group}")]
     if findings.groups:
         lead = f"groups of GPUs that can all access each other at once: at most {MOST_PEERS} peers"
         parts.append(Text(lead, "bold"))
         parts += [_command(f"export CUDA_VISIBLE_DEVICES={','.join(map(str, g))}") for g in findings.groups]
-    parts.append(Text(f"{many(len(access.pairs), 'pair')} in {format_time(access.seconds)}", "dim"))
-    if document.simulated:
-        parts.append(Text(SIMULATED, style="bold magenta"))
     return printed(style, *parts)
+
+
+def _heading(document: Document, style: Style) -> Iterator[RenderableType]:
+    """Version, host and GPUs in a line; that the machine is simulated, and settings in force."""
+    models = Counter(gpu.model for gpu in document.machine.gpus)
+    gpus = [f"{count} x {model}" for model, count in models.items()]
+    yield Text(" · ".join(filter(None, (f"wirespeed {document.version}", document.hostname, *gpus))), "bold")
+    if document.simulated:
+        yield Text(SIMULATED, "bold magenta")
+    if style.settings:
+        yield hanging(Text("settings:", "cyan"), Text("; ".join(style.settings)), 1)
 
 
 def _command(text: str) -> Text:
@@ -103,8 +107,9 @@ def _mechanisms(findings: PeerFindings, style: Style) -> Iterator[RenderableType
 
 
 def _figures(findings: PeerFindings) -> Iterator[str]:
-    """Rates and latencies that were measured on the way."""
+    """The number of pairs, and rates and latencies that were measured on the way."""
     access, in_gb = findings.access, "{:.1f}".format
+    yield f"{many(len(access.pairs), 'pair')} in {format_time(access.seconds)}"
     for name, values, written, unit in (
         ("copies", [a.rate / GB for a in access.attempts if a.rate], in_gb, " GB/s"),
         ("flag round trip", [a.latency for a in access.attempts if a.latency], format_time, ""),
@@ -112,30 +117,30 @@ def _figures(findings: PeerFindings) -> Iterator[str]:
     ):
         if values:
             ends = dict.fromkeys(map(written, (min(values), max(values))))
-            yield f"{name}: {' to '.join(ends)}{unit}"
+            yield f"{name} {' to '.join(ends)}{unit}"
 
 
 def _cause(finding: Finding, is_first: bool, style: Style) -> Iterator[RenderableType]:
-    """A cause with its evidence and repair."""
-    lead = "likely cause" if is_first else "or"
+    """A cause with its evidence and remedy."""
+    lead = "likely cause" if is_first else "also possible"
     yield Text(f"{lead}: {finding.cause.title}", "bold yellow" if is_first else "yellow")
     yield _detail("evidence", finding.evidence)
     if not is_first and not style.verbose:
         return
-    yield _detail("repair  ", finding.repair[0])
+    yield _detail("remedy", finding.repair[0])
     commands = finding.repair[1:]
     shown = commands if style.verbose or len(commands) <= _COMMANDS else ()
     yield from (_command(f"          {text}") for text in shown)
     if shown and finding.cause.name == "acs":
-        yield _detail(" " * 8, "(until the next boot; this weakens the isolation between virtual machines)")
+        yield _detail("", "(until the next boot; this weakens the isolation between virtual machines)")
     if len(commands) > len(shown):  # part of a repair repairs nothing
         yield Text(f"            {len(commands)} commands; -v shows them", "dim")
-    yield _detail("confirm ", finding.commands[0])
+    yield _detail("confirm", finding.commands[0])
 
 
 def _detail(name: str, text: str) -> RenderableType:
     """A line of a cause; longer texts are indented."""
-    return Padding(hanging(Text(name, "dim"), Text(text)), (0, 0, 0, 2))
+    return Padding(hanging(Text(f"{name:<8}", "dim"), Text(text)), (0, 0, 0, 2))
 
 
 def to_json(document: Document, findings: PeerFindings) -> str:

@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...cli.common import check_format, lead, measured, measured_code, print_report, style, texts_aside
+from ...cli.leading import lead, measured, measured_code
 from ...cli.option_groups import among
+from ...cli.parsed import check_format, print_report, style
 from ...cli.parser import Parser
+from ...cli.run_files import texts_aside
 from ...driver.jobs import join
 from ...driver.listener import Filled, Listener
 from ...errors import ExitCode, UsageError
@@ -65,13 +67,15 @@ def add_running(to: Parser) -> None:
     """Add the time-out and the options of output."""
     group = to.add_argument_group("running")
     group.add(
-        "-T --timeout TIME",
+        "--timeout TIME",
         "maximum time of one stage (default: 60s)",
         parse_duration,
         default=60.0,
         by_project=True,
+        former="-T",
     )
     group.add_output()
+    group.add_quiet()
     group.add_report()
 
 
@@ -162,8 +166,8 @@ def parser_of_pt2pt(name: str) -> Parser:
         name,
         "Measure latency, bandwidth, bidirectional bandwidth and rate of messages between the first and\n"
         "the last rank, over MPI and NCCL, from host and GPU memory; also first messages and new buffers.\n"
-        "Start it with mpirun -np 2 wirespeed pt2pt. Without a launcher it starts two processes on this\n"
-        "host (NCCL only).",
+        "Start it with mpirun -np 2. Without a launcher it starts two processes on this host (NCCL only).\n"
+        "The testcases of `wirespeed run -p message` measure the same.",
     )
     arguments.add(
         "--over LIST",
@@ -206,12 +210,19 @@ def parser_of_overalloc(name: str) -> Parser:
     arguments = Parser(
         name,
         "Measure whether messages are slower if slightly more memory is allocated than needed.\n\n"
-        f"  mpirun -np 2 wirespeed overalloc {' '.join(_GIVEN)}\n"
+        "  mpirun -np 2 wirespeed overalloc N ...\n"
         "  wirespeed overalloc --sweep\n\n"
+        f"N ... are {', '.join(_GIVEN)}.\n"
         "The first form sends P2P_SIZE bytes from the first rank to the last by MPI, NUM_SUB_ITERATIONS\n"
         "times from each of NUM_ITERATIONS new buffers of BUFFER_SIZE + OVERALLOC_SIZE bytes, then of\n"
         "BUFFER_SIZE. The second times every phase of sharing a buffer, for several over-allocations and\n"
         "mechanisms; without a launcher it starts two processes on this host.",
+        examples={
+            "overalloc --sweep": "all mechanisms",
+            "overalloc --sweep --means ipc --extra 0,1": "one of them",
+            "overalloc --sweep --memory host": "host memory",
+        },
+        often="--memory --sweep --means --extra -o --format",
     )
     arguments.add("given N*", "the five numbers of the first form")
     arguments.add(
@@ -228,20 +239,24 @@ def parser_of_overalloc(name: str) -> Parser:
         "mechanisms: ipc, vmm-fd, fabric, mpi, nccl; for host memory shm, mpi (default: all but fabric)",
         among(_MEANS), by_project=True,
     )  # fmt: skip
-    sweep.add("--buffer SIZE", "buffer size (default: 1GiB)", parse_size, default=2**30, by_project=True)
+    sweep.add(
+        "--size SIZE", "buffer size (default: 1GiB)", parse_size, default=2**30, by_project=True,
+        former="--buffer",
+    )  # fmt: skip
     sweep.add(
         "--copy SIZE", "size of the copied part (default: 1MiB)", parse_size, default=2**20, by_project=True
     )
     sweep.add(
-        "--over LIST", "over-allocations: sizes separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
-        default=_OVER_OVERALLOC, by_project=True,
+        "--extra SIZES", "over-allocations, separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
+        default=_OVER_OVERALLOC, by_project=True, former="--over",
     )  # fmt: skip
     sweep.add(
-        "--repeats N",
+        "--rounds N",
         "number of allocations for each over-allocation (default: %(default)s)",
         int,
         default=5,
         by_project=True,
+        former="--repeats",
     )
     add_running(arguments)
     arguments.set_defaults(format="overalloc")
@@ -266,27 +281,27 @@ def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> i
 
 def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
 
-    over = tuple(_size(text) for text in options.over.split(","))
+    over = tuple(_size(text) for text in options.extra.split(","))
     means = options.means or _DEFAULT[options.memory]
-    if options.copy > options.buffer:
-        raise UsageError("--copy must not be larger than --buffer")
+    if options.copy > options.size:
+        raise UsageError("--copy must not be larger than --size")
     if "mpi" in means:
         countable(options.copy)
-    if options.repeats < 1:
-        raise UsageError("--repeats must be 1 or more")
+    if options.rounds < 1:
+        raise UsageError("--rounds must be 1 or more")
     described = {
-        "means": list(means), "buffer_size": options.buffer, "p2p_size": options.copy,
-        "over": [str(size) for size in over], "repeats": options.repeats, "memory": options.memory,
+        "means": list(means), "buffer_size": options.size, "p2p_size": options.copy,
+        "over": [str(size) for size in over], "repeats": options.rounds, "memory": options.memory,
     }  # fmt: skip
     if unknown := [mechanism for mechanism in means if mechanism not in MECHANISMS[options.memory]]:
         known = ", ".join(MECHANISMS[options.memory])
         raise UsageError(f"{options.memory} memory is shared by {known}, not by {unknown[0]}")
-    counts = f"{format_size(options.copy)} of a buffer of {format_size(options.buffer)}"
+    counts = f"{format_size(options.copy)} of a buffer of {format_size(options.size)}"
     cases = []
     for mechanism in means:
-        case = sharing(mechanism, options.memory, options.buffer, options.copy, over, "overalloc")
+        case = sharing(mechanism, options.memory, options.size, options.copy, over, "overalloc")
         cases.append(replace(case, counts=counts))
-    return between_two(name, argv, options, cases, described, samples=1, copies=1, rounds=options.repeats)
+    return between_two(name, argv, options, cases, described, samples=1, copies=1, rounds=options.rounds)
 
 
 def _size(text: str) -> int:

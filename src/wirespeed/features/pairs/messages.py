@@ -22,8 +22,7 @@ from ...model import (
     Message,
     MessagePattern,
 )
-from ...options import PlanOptions as PlanOptions
-from ...options import Tier as Tier
+from ...options import PlanOptions
 from ...testcases.base import Layout, Pattern, Plan, Testcase, size_axis
 from ...units import KIB, MIB
 

@@ -28,7 +28,7 @@ class _Clock:
         self.seconds: dict[str, float] = {}
 
     def of(self, phase: str, call: Callable[[], T]) -> T:
-        """Call a function, record its time as that of a phase, and return its result."""
+        """Call a function, record its time as the time of a phase, and return its result."""
         start = time.perf_counter()
         result = call()
         self.seconds[phase] = time.perf_counter() - start

@@ -14,24 +14,16 @@ from typing import Any
 from ...backends.host import nic_facts
 from ...backends.tree import HERE, TreePath
 from ...qualification import TCP
-from ...units import many
+from ...units import many, some
 from .measured_topology import Sent
 
 #: A line of /proc/net/dev: an interface, and the bytes that it has sent, the ninth number (proc_pid_net(5)).
 _LINE = re.compile(r"\s*(\S+):\s*(?:\d+\s+){8}(\d+)")
-
-
 _MBIT_BYTES = 1e6 / 8
-
-
 #: Type of an interface whose bytes an InfiniBand port counts, too (ARPHRD_INFINIBAND of if_arp.h).
 _IPOIB = "32"
-
-
 #: Share of what a node sends to others that shows what carries it, and that makes a device take part.
 _MOST, _SOME = 0.5, 0.05
-
-
 #: Most devices, and most nodes, that are named.
 _NAMED = 4
 
@@ -62,7 +54,7 @@ def interface_speed(root: TreePath, name: str) -> float:
 
 
 def difference(before: Mapping[str, Sequence[Any]], after: Mapping[str, Sequence[Any]]) -> Sent:
-    """What devices sent between two readings."""
+    """The bytes that devices sent between two readings."""
     return {
         name: (kind, count - before[name][1], speed)
         for name, (kind, count, speed) in after.items()
@@ -111,11 +103,10 @@ def carrier(sent: Mapping[str, Sequence[Any]], payload: float) -> Carrier:
 
 
 def said(carriers: Sequence[Carrier]) -> str:
-    """The transport of most nodes for people: ``InfiniBand (mlx5_0, mlx5_1)``; empty if unknown."""
+    """The transport of most nodes as text: ``InfiniBand (mlx5_0, mlx5_1)``; empty if unknown."""
     (usual, _), *_ = Counter((each.kind, each.devices) for each in carriers).most_common(1) or [(("", ()), 0)]
     kind, devices = usual
-    more = f" and {len(devices) - _NAMED} more" if len(devices) > _NAMED else ""
-    return f"{kind} ({', '.join(devices[:_NAMED])}{more})" if kind else ""
+    return f"{kind} ({some(devices, _NAMED)})" if kind else ""
 
 
 def others(carriers: Mapping[str, Carrier]) -> str:
@@ -128,8 +119,5 @@ def others(carriers: Mapping[str, Carrier]) -> str:
     names = [name for name, each in carriers.items() if each.kind != usual and each.kind]
     if not usual or not names:
         return ""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return (
-        f"{', '.join(names[:_NAMED])}{more} used {carriers[names[0]].kind}, {count} of "
-        f"{many(len(carriers), 'node')} {usual}"
-    )
+    of = f"{count} of {many(len(carriers), 'node')}"
+    return f"{some(names, _NAMED)} used {carriers[names[0]].kind}, {of} {usual}"

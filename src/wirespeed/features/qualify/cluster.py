@@ -29,7 +29,7 @@ class Cluster(Protocol):
 
     @property
     def transport(self) -> str:
-        """What carries the bytes between nodes."""
+        """The transport of the bytes between nodes."""
 
     @property
     def limit(self) -> float:
@@ -37,7 +37,7 @@ class Cluster(Protocol):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is to be known about the nodes."""
+        """Conditions of the nodes that a reader must know."""
 
     @property
     def doubts(self) -> tuple[str, ...]:

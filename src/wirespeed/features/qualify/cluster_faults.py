@@ -40,8 +40,6 @@ _JUMBO = 9000.0
 #: What stands for each node in a fault.
 EACH = "*"
 _GIDS = ("0: IB/RoCE v1", "1: RoCE v2", "2: IB/RoCE v1", "3: RoCE v2")
-
-
 #: Places of facts: each endpoint of the NICs, and the second endpoint of each.
 _ENDPOINTS, _SECOND = "each endpoint", "each second endpoint"
 #: Network interface by which simulated nodes reach each other.

@@ -10,11 +10,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...cli.common import code_of, saving, speak_for_leader, tell_saved, texts_aside
+from ...cli.leading import code_of, speak_for_leader
 from ...cli.parser import Parser
+from ...cli.run_files import saving, tell_saved, texts_aside
 from ...driver.jobs import join
-from ...errors import EXIT_CODES, ExitCode, UsageError, WirespeedError
-from ...terminal import colored, columns, error_line, visible
+from ...errors import ExitCode, UsageError, WirespeedError
+from ...terminal import colored, columns, error_line
 from ...units import parse_duration, parse_nics
 from .cluster import Cluster
 from .qualified_run import SEVERAL, led, measured, simulated_nodes
@@ -27,12 +28,16 @@ if TYPE_CHECKING:
     from ...results.output import Output
 
 
+#: Width of lines that are not for a terminal: a line for each sentence.
+_ENDLESS = 10_000
+
+
 def main(name: str, argv: Sequence[str]) -> int:
     options = parser(name).parse_args(argv)
     command = " ".join(["wirespeed", name, *argv])
     blocks = {} if _measures(options) else topology(options.topology, os.environ)
-    if _measures(options) and options.over in ("nccl", "mpi"):
-        raise UsageError("--topology measured requires --over tcp, whose latencies show switches")
+    if _measures(options) and options.transport in ("nccl", "mpi"):
+        raise UsageError("--topology measured requires --transport tcp, whose latencies show switches")
     if options.machine is not None:
         cluster, machine = simulated_nodes(options.machine, options.seed, options.pair)
         return _lead(cluster, machine, options, saving(options), command)
@@ -45,7 +50,12 @@ def parser(name: str) -> Parser:
         "Find the slow nodes, NICs, cables and switches of a cluster in about a dozen rounds: sampled pairs\n"
         "of nodes, all at once, repeated measurements of suspects with other partners, and groups of nodes.\n"
         "Start it with a launcher on all nodes, one process per GPU: mpirun -np 512 -N 8 wirespeed qualify.",
-        EXIT_CODES,
+        examples={
+            "qualify": "the nodes of this job",
+            "qualify --within 3min --format slurm": "nodes to exclude",
+            "qualify --machine simulated:dgx-a100-8x64": "try it",
+        },
+        often="--within --transport --topology --format -o",
     )
     arguments.add(
         "--machine simulated:NAMExN|FILE.toml",
@@ -56,22 +66,22 @@ def parser(name: str) -> Parser:
         "switches",
     )  # fmt: skip
     arguments.add(
-        "--over",
-        "transport: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
+        "--transport",
+        "between nodes: tcp, which continues when nodes are lost, or nccl or mpi, which transfer between "
         "ranks, rail by rail (default: nccl if all nodes have GPUs, else tcp)",
-        choices=("tcp", "nccl", "mpi"), by_project=True,
+        choices=("tcp", "nccl", "mpi"), by_project=True, former="--over",
     )  # fmt: skip
     arguments.add(
         "--within TIME", "maximum time, such as 3min; rounds that do not fit are skipped",
         parse_duration, default=math.inf, by_project=True,
     )  # fmt: skip
     arguments.add(
-        "--seed", "random seed of the choice of partners (default: 0)", int, default=0, by_project=True
+        "--seed N", "random seed of the choice of partners (default: 0)", int, default=0, by_project=True
     )
     arguments.add(
         "--topology FILE|measured",
-        "output of `scontrol show topology`, which names the leaf switches (default: from Slurm); "
-        "or measured: infer from latencies which nodes share one (with --over tcp)",
+        "output of `scontrol show topology`: names the leaf switches (default: from Slurm); "
+        "or measured: infer from latencies which nodes share one (with --transport tcp)",
     )  # fmt: skip
     arguments.add(
         "--nics NxRATE|RATE",
@@ -89,15 +99,12 @@ def parser(name: str) -> Parser:
         by_project=True,
     )  # fmt: skip
     arguments.add(
-        "-T --timeout TIME", "maximum time for all processes to join, and of one round (default: 60s)",
-        parse_duration, default=60.0, by_project=True,
+        "--timeout TIME", "maximum time for all processes to join, and of one round (default: 60s)",
+        parse_duration, default=60.0, by_project=True, former="-T",
     )  # fmt: skip
-    arguments.add(
-        "--exclude-format",
-        "print only the nodes to exclude (slurm, json), or the good ones as a host file (hostfile)",
-        choices=("slurm", "hostfile", "json"),
-    )  # fmt: skip
+    arguments.add_format(("text", "json", "slurm", "hostfile"), "text", former="--exclude-format")
     arguments.add_saving()
+    arguments.add_verbose()
     return arguments
 
 
@@ -121,7 +128,7 @@ def _of_job(
             world.close()
         return ExitCode.PASS
     try:
-        over = "tcp" if _measures(options) else options.over
+        over = "tcp" if _measures(options) else options.transport
 
         def leading(cluster: Cluster, machine: Machine) -> int:
             return _lead(cluster, machine, options, output, command)
@@ -155,10 +162,10 @@ def _lead(
     qualification = document.qualification
     assert qualification is not None
     with texts_aside(output):
-        if options.exclude_format:
-            print(_excluded(qualification, options.exclude_format))
+        if options.format != "text":
+            print(_excluded(qualification, options.format))
         elif not options.quiet:
-            print(_shown(document, qualification))
+            print(_shown(document, verbose=options.verbose), end="")
         if saver:
             saver.run_ended(document)
             tell_saved(output)
@@ -170,16 +177,14 @@ def _lead(
     return code_of(verdict_of(qualification))
 
 
-def _shown(document: Document, qualification: Qualification) -> str:
-    """The report: at a terminal with colours and lines that fit, else a line for each sentence."""
-    from ...reports.console import printed
+def _shown(document: Document, *, verbose: bool) -> str:
+    """The report: at a terminal with lines that fit, else a line for each sentence."""
+    from ...judging.judged import Judged
+    from ...reports import render
     from ...reports.style import Style
-    from .text import lines, qualified
 
-    if not sys.stdout.isatty():
-        return visible("\n".join(lines(document, qualification)))
-    style = Style(columns(), colored())
-    return printed(style, *qualified(document, qualification, style)).rstrip("\n")
+    width = columns() if sys.stdout.isatty() else _ENDLESS
+    return render(Judged(document), "table", Style(width, colored(), verbose))
 
 
 def _measures(options: argparse.Namespace) -> bool:
@@ -188,7 +193,7 @@ def _measures(options: argparse.Namespace) -> bool:
 
 
 def _progress(qualification: Qualification) -> None:
-    """Print each round on standard error, for people at a terminal."""
+    """Print each round on standard error, at a terminal."""
     if sys.stderr.isatty():
         last = qualification.rounds[-1]
         what = f"{last.stage}, {len(last.groups)} at once, {last.seconds:.1f} s"

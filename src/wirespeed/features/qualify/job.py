@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...backends.host.nic_facts import is_disabled
 from ...errors import WirespeedError
@@ -15,10 +15,6 @@ from .node_facts import interface_of
 from .process_cluster import ProcessCluster, work
 from .tcp_probe import TcpProbe
 from .transfer_cluster import TransferCluster
-
-if TYPE_CHECKING:
-    pass
-
 
 #: What carries the bytes between nodes.
 OVER = ("tcp", "nccl", "mpi")
@@ -57,7 +53,8 @@ def lead(
             rank, why = next(iter(crew.lost.items()))
             crew.dismiss(_PATIENCE_S)
             raise WirespeedError(
-                f"rank {rank} {why}: --over {over} requires all processes; --over tcp goes on without some"
+                f"rank {rank} {why}: --transport {over} requires all processes; "
+                "--transport tcp goes on without some"
             )
         crew.ask({rank: [_TRANSFERS] for rank in world.links}, patience, lambda task: None)
         crew.dismiss(_PATIENCE_S)

@@ -69,7 +69,7 @@ class JobNodes:
     lost: Mapping[str, int] = field(default_factory=dict)
 
     def nics_of(self, node: int) -> Facts:
-        """What carries the data of a node."""
+        """The facts of the NICs that carry the data of a node."""
         return Facts(self.nics.get(self.nodes[node].name, ()))
 
     def unused(self, transport: str, remedy: str) -> str:

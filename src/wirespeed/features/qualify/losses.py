@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import median
-from typing import TYPE_CHECKING
 
 from ...qualification import PartKind, Round, SlowPart, Stage
-
-if TYPE_CHECKING:
-    pass
 
 #: A cable is lossy if at least this share is sent again, and this many times as much as on nine of ten other
 #: paths: a processor that is busy makes TCP send again, too.
 _LEAST, _TIMES, _OTHERS = 0.002, 2.0, 0.9
-
-
 #: Fewest different partners of a node.
 _FEWEST = 3
 

@@ -13,8 +13,6 @@ from .cluster import Values
 
 #: A pair of nodes.
 Pair = tuple[int, int]
-
-
 #: Maximum number of rounds, as a factor of the square root of the number of nodes: up to 64 nodes all pairs
 #: are measured; of 512 nodes of switches of 32, each is measured with 11 of its own on average.
 _ROUNDS = 8

@@ -23,20 +23,12 @@ from .carriers import interface_speed
 #: Requests of ioctl for the address of an interface and the mask of its network (netdevice(7)), and where
 #: they are in the answer.
 _SIOCGIFADDR, _SIOCGIFNETMASK, _ADDRESS = 0x8915, 0x891B, slice(20, 24)
-
-
 #: Difference of clocks that is reported, beyond the time to ask, in s.
 _CLOCKS_S = 2.0
-
-
 #: Version of NCCL where no wheel is installed.
 NO_NCCL = "none"
-
-
 #: Wheels of NCCL.
 _NCCL = ("nvidia-nccl-cu13", "nvidia-nccl-cu12")
-
-
 #: Most differences that are reported.
 _MOST = 20
 
@@ -131,7 +123,7 @@ def differences(nodes: Mapping[str, NodeFacts], asked_s: float, clock: float) ->
 
 
 def _shown(node: NodeFacts) -> dict[str, str]:
-    """What is compared, by its name."""
+    """The settings that are compared, by name."""
     return {
         "GPUs": node.gpus or "none", "driver": node.driver, "NCCL": node.nccl, "CPUs": node.cpu,
         "kernel": node.kernel, "network": f"{node.limit * 8 / 1e9:g} Gbit/s" if node.limit else "",

@@ -16,29 +16,17 @@ from .tcp_probe import TIMEOUT_S, exactly
 
 #: Option of a socket, and its value: never divide packets, and ignore what is known of the path (ip(7)).
 _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
-
-
 #: Bytes of the headers of IPv4 and UDP, and the smallest MTU that is looked for: each host takes packets of
 #: this size (RFC 791).
 _HEADERS_BYTES, _LEAST_BYTES = 28, 576
-
-
 #: Largest packet of IPv4; a loopback device claims more.
 _MOST_BYTES = 2**16 - 1
-
-
 #: MTUs of networks and tunnels: Ethernet, PPPoE, WireGuard, VXLAN, IPv6's least, InfiniBand, jumbo frames.
 _USUAL_BYTES = (1280, 1420, 1450, 1492, 1500, 2044, 4092, 4200, 8950, 9000, 9216)
-
-
 #: Times that a packet is sent before it counts as lost, and how long it may take behind the question for it,
 #: in s.
 _TIMES, _BEHIND_S = 3, 0.05
-
-
 _TOKEN_BYTES = 16
-
-
 #: The first message: port and token of the datagrams, and MTU of the interface. Question: size of a packet,
 #: or 0 at the end.
 _HELLO, _QUESTION = struct.Struct(f"!H{_TOKEN_BYTES}sI"), struct.Struct("!I")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -17,40 +17,22 @@ from ...terminal import one_line
 from ...units import MB, format_size, many, times
 from ...worlds.crew import Crew
 from .cluster import Values
+from .job_nodes import MOST_NAMES, OWN_S, JobCluster, JobNodes, OwnValues, own_values
 from .limits import FACTS, MTU, facts_of_two, of_tcp, read_facts, read_mtus
 from .tcp_probe import SECONDS, TIMEOUT_S, Place, TcpProbe
 
-if TYPE_CHECKING:
-    pass
-
-from .job_nodes import MOST_NAMES, OWN_S, JobCluster, JobNodes, OwnValues, own_values
-
 #: Maximum time of a round in s: to connect, two directions, and bytes that do not arrive, twice.
 _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
-
-
 #: Number of connections between two nodes, of which one does not fill a fast path.
 _STREAMS = 4
-
-
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
-
-
 _PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
-
-
 _MESSAGES, _LINK = "messages", "link"
-
-
 #: Least duration of the messages of a size in s, and at the rate of the path a multiple of the time of one.
 _SIZE_S, _TIMES = 0.05, 2.5
-
-
 #: Maximum duration of the messages of a size in s; sizes that need more are left out: 64 MiB at 34 MB/s fit.
 _MOST_SIZE_S = 5.0
-
-
 #: Rate of what arrived, its relative error and, of a pair, the share of what was sent again; None of nothing.
 _RATES = Annotated[list[Amount], msgspec.Meta(min_length=2, max_length=3)] | None
 

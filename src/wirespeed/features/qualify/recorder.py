@@ -8,13 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...qualification import (
-    Qualification,
-    RailLimit,
-    Round,
-    SlowPart,
-    Stage,
-)
+from ...qualification import Qualification, RailLimit, Round, SlowPart, Stage
 from .cluster import Cluster, Values, plain
 from .limits import of_user
 from .pairing import wrongly_blamed
@@ -52,7 +46,7 @@ class RoundRecorder:
 
     @property
     def qualification(self) -> Qualification:
-        """What is known so far."""
+        """The qualification so far."""
         nodes = tuple(
             msgspec.structs.replace(node, missing=node.missing or self._missing.get(i, ""), block=block)
             for i, (node, block) in enumerate(zip(self.cluster.nodes, self.blocks, strict=True))

@@ -7,7 +7,7 @@ from functools import partial
 from ...document import Document
 from ...qualification import OF_NODE, Qualification, part_name
 from ...reports.additions import Report
-from .text import evidence, lines, qualified
+from .text import body, ending, evidence, lines
 
 
 def report(document: Document) -> Report | None:
@@ -15,7 +15,8 @@ def report(document: Document) -> Report | None:
     found = document.qualification
     if found is None:
         return None
-    return Report(lines(document, found), partial(qualified, document, found), _cases(found), found.compared)
+    shown, last = partial(body, document, found), partial(ending, document, found)
+    return Report(lines(document, found), shown, last, _cases(found), found.compared)
 
 
 def _cases(qualification: Qualification) -> dict[str, list[tuple[bool, str]]]:

@@ -18,19 +18,8 @@ from ...files import LARGEST_WRITTEN, read
 from ...hardware.facts import Fact, Facts
 from ...qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 from ...terminal import neutral, unknown_name
+from . import cluster_faults
 from .cluster import Values, two_of
-from .cluster_faults import (
-    OF_PORT,
-    ONE_ENDPOINT,
-    SPARK,
-    ClusterFault,
-    NicModel,
-    NodeFault,
-    factor_of,
-    facts_of,
-    parse_cluster_fault,
-    parse_node_fault,
-)
 from .limits import fastest, of_rdma
 from .slurm import hosts_of
 
@@ -77,7 +66,7 @@ class SimulatedCluster:
     rails: int = 8
     peak: float = 46e9
     noise: float = 0.01
-    faults: tuple[ClusterFault, ...] = ()
+    faults: tuple[cluster_faults.ClusterFault, ...] = ()
     missing: frozenset[int] = frozenset()
     transient: float = 0.0
     seed: int = 0
@@ -93,8 +82,8 @@ class SimulatedCluster:
     doubts: tuple[str, ...] = ()
     variation: float = 0.0
     losses: Values = field(default_factory=lambda: np.zeros((0, 2)))
-    nic: NicModel = ONE_ENDPOINT
-    causes: tuple[NodeFault, ...] = ()
+    nic: cluster_faults.NicModel = cluster_faults.ONE_ENDPOINT
+    causes: tuple[cluster_faults.NodeFault, ...] = ()
     nodes: tuple[QualifiedNode, ...] = field(init=False)
     _examined: tuple[int, ...] = field(init=False, default=())
 
@@ -121,7 +110,7 @@ class SimulatedCluster:
         self._leaf, self._trunk = (np.ones((blocks, self.rails)) for _ in range(2))
         self._spine = np.ones((self.spines, self.rails))
         for cause in self.causes:
-            factor = factor_of(cause.fault, cause.amount, self.nic)
+            factor = cluster_faults.factor_of(cause.fault, cause.amount, self.nic)
             at = slice(None) if cause.node < 0 else cause.node
             for speed in (self._of_gpus,) if cause.fault.of_gpus else (self._sends, self._receives):
                 speed[at] *= factor
@@ -151,19 +140,19 @@ class SimulatedCluster:
 
     @property
     def facts(self) -> tuple[Fact, ...]:
-        """What two nodes report."""
+        """The facts that two nodes report."""
         return tuple(fact for node in self._examined for fact in self._facts_of(node))
 
     def examine(self, pair: tuple[int, int]) -> None:
         self._examined = pair
 
     def _facts_of(self, node: int) -> tuple[Fact, ...]:
-        of_node = facts_of({node: self.nodes[node].name}, self.nic, self.rails, self.causes)
+        of_node = cluster_faults.facts_of({node: self.nodes[node].name}, self.nic, self.rails, self.causes)
         return tuple(fact.checked() for fact in of_node)
 
     @cached_property
     def limits(self) -> tuple[RailLimit, ...]:
-        """What carries the rails of each node."""
+        """The limits of the rails of each node."""
         special = {cause.node for cause in self.causes} - {-1}
         usual = next((node for node in range(self.count) if node not in special), 0)
         known = {node: Facts(self._facts_of(node), self.nodes[node].name) for node in {usual, *special}}
@@ -286,7 +275,7 @@ class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 #: Clusters with names: machine, number of nodes, rate of a rail, and its NIC.
-_CLUSTERS = {"dgx-spark-2": ("dgx-spark", 2, "23 GB/s", SPARK)}
+_CLUSTERS = {"dgx-spark-2": ("dgx-spark", 2, "23 GB/s", cluster_faults.SPARK)}
 
 
 def parse_cluster(spec: str, *, seed: int = 0, pair: Sequence[str] = ()) -> SimulatedCluster | None:
@@ -383,7 +372,7 @@ def _cluster_of(file: ClusterFile, suffixes: Sequence[str], seed: int) -> Simula
 
 def _cluster(
     file: ClusterFile, leaves: Mapping[str, Sequence[str]], suffixes: Sequence[str], seed: int,
-    nic: NicModel = ONE_ENDPOINT,
+    nic: cluster_faults.NicModel = cluster_faults.ONE_ENDPOINT,
 ) -> SimulatedCluster:  # fmt: skip
     """The cluster of leaf switches and their nodes, with faults."""
     from ...backends.simulated.machines import MACHINES
@@ -405,14 +394,16 @@ def _cluster(
             if lost[1] not in names:
                 raise MachineError(f"the fault {text!r} has no place: write {names[0]} to {names[-1]}")
             missing.add(names.index(lost[1]))
-        elif cause := parse_node_fault(text, names, nic, rails, has_gpus=bool(machine.gpus)):
+        elif cause := cluster_faults.parse_node_fault(text, names, nic, rails, has_gpus=bool(machine.gpus)):
             causes.append(cause)
         else:
             faults.append(
-                parse_cluster_fault(text, names, list(leaves), rails, file.spines, bool(machine.gpus))
+                cluster_faults.parse_cluster_fault(
+                    text, names, list(leaves), rails, file.spines, bool(machine.gpus)
+                )
             )
     peak = parse_rate(file.rate)
-    nic = replace(nic, gbits=peak * 8e-9 / OF_PORT)
+    nic = replace(nic, gbits=peak * 8e-9 / cluster_faults.OF_PORT)
     return SimulatedCluster(
         len(names), rails=rails, peak=peak, noise=noise, faults=tuple(faults),
         missing=frozenset(missing), seed=seed, model=machine.gpus[0].model if machine.gpus else "",

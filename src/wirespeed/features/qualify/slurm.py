@@ -14,21 +14,11 @@ from ...errors import UsageError
 from ...files import read
 
 _LEAF = re.compile(r"SwitchName=(\S+)\s+Level=0\b.*?\bNodes=(\S+)")
-
-
 #: An element of a list of hosts, and its parts: text, or numbers in brackets.
 _ELEMENT = re.compile(r"(?:[^,\[\]]|\[[\d,-]+\])+")
-
-
 _PART = re.compile(r"\[([\d,-]+)\]|([^\[]+)")
-
-
 _RANGE = re.compile(r"(\d{1,9})(?:-(\d{1,9}))?")
-
-
 _MOST_NAMES = 100_000
-
-
 _TIMEOUT_S = 10.0
 
 

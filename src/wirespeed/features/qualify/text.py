@@ -8,14 +8,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import RenderableType
+from rich.padding import Padding
 from rich.table import Column
 from rich.text import Text
 
 from ...data.causes import Weight
 from ...document import Document
+from ...judging.advice import Advice
 from ...judging.diagnosis import diagnose
 from ...judging.finding import Finding
-from ...judging.qualification_verdict import unexplained, verdict_of
+from ...judging.qualification_verdict import (
+    first_words,
+    is_over_tcp,
+    next_run,
+    remedy_of,
+    unexplained,
+    verdict_of,
+)
+from ...judging.verdict import Verdict
 from ...qualification import (
     BY_NETWORK,
     JUDGED_SIZES,
@@ -31,14 +41,14 @@ from ...qualification import (
     Stage,
     part_name,
 )
-from ...reports.console import pieces
+from ...reports.console import hanging, pieces
 from ...reports.looks import SIGNS
 from ...reports.style import Style
 from ...statistics import grouped
 from ...units import GB, format_size, format_time, many, some
 
-#: Most slow parts that are printed.
-_MOST = 40
+#: Most slow parts that are printed, and most with what to do about them.
+_MOST, _EXPLAINED = 40, 3
 #: Sizes of messages between those that lines show; a page and JSON have all.
 _STEP = 5
 #: Most devices of a rail that are named.
@@ -67,14 +77,53 @@ def _found(document: Document, qualification: Qualification) -> list[str]:
     return [*text, f"{word}: {_summary(qualification)}"]
 
 
-def qualified(document: Document, qualification: Qualification, style: Style) -> list[RenderableType]:
-    """The report for a terminal: messages as a table, the verdict in its colour."""
-    *text, last = _found(document, qualification)
+def body(document: Document, qualification: Qualification, style: Style) -> list[RenderableType]:
+    """What was measured and what is slow, for a screen; ``verbose`` adds how sure that is."""
+    culprits = qualification.culprits
+    shown = culprits if style.verbose else culprits[:_MOST]
+    over_tcp = is_over_tcp(document, qualification)
+    parts: list[RenderableType] = [*map(Text, _before(qualification)), *_table(qualification, style)]
+    for i, culprit in enumerate(shown):
+        look = SIGNS[Verdict.FAIL if culprit.confirmed else Verdict.WARN]
+        word, _, rest = evidence(culprit, qualification).partition(": ")
+        parts.append(hanging(Text(f"{word}:", look.style), Text(rest), 1))
+        if i < _EXPLAINED or style.verbose:
+            parts += _steps(remedy_of(culprit, over_tcp=over_tcp))
+    if len(culprits) > len(shown):
+        parts.append(Text(f"and {many(len(culprits) - len(shown), 'other slow part')}; -v shows all", "dim"))
+    if style.verbose or not qualification.compared:
+        parts.append(Text(certainty(qualification), "dim"))
+    elif not qualification.has_limits:
+        parts.append(
+            Text(f"slow = below {qualification.threshold:.0%} of the median (statistics with -v)", "dim")
+        )
+    return [*parts, *map(Text, _lists(qualification))]
+
+
+def ending(document: Document, qualification: Qualification, style: Style) -> list[RenderableType]:
+    """The verdict with its causes, what to do, and the command that confirms it."""
     verdict = verdict_of(qualification, document.interrupted)
-    return [
-        *map(Text, _before(qualification)), *_table(qualification, style), *map(Text, text),
-        Text(last, style=SIGNS[verdict].style),
-    ]  # fmt: skip
+    said, _, advice = first_words(document, qualification)
+    word = Text(verdict.word.upper(), SIGNS[verdict].style)
+    extent = Padding(Text(_summary(qualification), "dim"), (0, 0, 0, len(word) + 2))
+    parts: list[RenderableType] = [hanging(word, Text(said, "bold")), extent]
+    if not explained_by(document, qualification):
+        if document.facts and any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits):
+            parts.append(Text("no reading of the nodes explains it", "yellow"))
+        confirm = next_run(document, qualification) if qualification.culprits else ""
+        parts += _steps(Advice(advice.do, advice.command or confirm))
+    for host, finding in explained_by(document, qualification):
+        title = ": ".join(filter(None, (host, finding.cause.title)))
+        parts += [Text(f"likely cause: {title} ({finding.evidence})", "yellow")]
+        parts += _steps(Advice(finding.cause.remedy, "; ".join(finding.commands)))
+    return parts
+
+
+def _steps(advice: Advice) -> Iterator[RenderableType]:
+    """What to do, and the command that confirms it, each in its line."""
+    for name, text in (("remedy", advice.do), ("confirm", advice.command)):
+        if text:
+            yield Padding(hanging(Text(f"{name:<7}", "dim"), Text(text)), (0, 0, 0, 2))
 
 
 def _table(qualification: Qualification, style: Style) -> Iterator[RenderableType]:
@@ -105,8 +154,8 @@ def conditions(qualification: Qualification) -> Iterator[str]:
     pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
     seconds = math.fsum(each.seconds for each in qualification.rounds)
     yield (
-        f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {_over(qualification)}: "
-        f"{many(len(qualification.rounds), 'round')} ({pairs} pairwise), {format_time(seconds)}"
+        f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {_over(qualification)}; "
+        f"{many(len(qualification.rounds), 'round')}, {pairs} of them pairwise; {format_time(seconds)}"
     )
     measured = any(each.stage is Stage.LATENCY for each in qualification.rounds)
     if len(nodes) > 2 and not measured and not any(node.block for node in nodes):
@@ -146,7 +195,7 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
             f"at most {culprit.expected:.2%} on nine of ten other paths"
         )
     scale, unit = scale_of(culprit.expected)
-    line = f"{culprit.value / scale:.4g} of {culprit.expected / scale:.4g} {unit}"
+    line = f"{culprit.value / scale:.3g} of {culprit.expected / scale:.3g} {unit}"
     if culprit.kind is PartKind.SPINE:
         return (
             f"{line} on {culprit.share:.0%} of paths between leaf switches, or flows share a link by chance"
@@ -163,10 +212,11 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
             names = " and ".join(qualification.nodes[node].name for node in first)
             line += f", as between {names}; all of these nodes are slow, so that none stands out"
     elif culprit.partners:
-        line += f" with {many(culprit.partners, 'partner')}"
+        line = f"{culprit.value / scale:.3g} {unit} to {many(culprit.partners, 'partner')}"
+        line += f", expected {culprit.expected / scale:.3g}"
     if culprit.highest and culprit.kind in OF_NODE and culprit.kind not in OWN_PARTS:
-        line += f"; the same partners reach {culprit.lowest / scale:.4g} to {culprit.highest / scale:.4g}"
-        line += " elsewhere"
+        line += f"; the same partners reach {culprit.lowest / scale:.3g} to {culprit.highest / scale:.3g}"
+        line += " with others"
     return line if culprit.confirmed else f"{line} (not confirmed)"
 
 
@@ -206,13 +256,13 @@ class SizeRow:
 
     @property
     def name(self) -> str:
-        """What was measured, for people."""
+        """What was measured, in words."""
         at_once = ", both at once" if self.both else ""
         return f"{self.memory}, {self.ends[0]} to {self.ends[1]}{at_once}"
 
     @property
     def duration(self) -> str:
-        """How long a message takes, for people."""
+        """How long a message takes, in words."""
         scale, unit = scale_of(max(self.rates.values()))
         startup = f"{format_time(self.startup)} + " if self.startup else ""
         return f"{startup}bytes / {self.rate / scale:.3g} {unit}"
@@ -293,15 +343,20 @@ def findings(document: Document, qualification: Qualification) -> list[Finding]:
 
 def explained(document: Document, qualification: Qualification) -> Iterator[str]:
     """Yield the causes with evidence, remedy and command, or that slow paths have none."""
-    found = findings(document, qualification)
     slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
+    found = explained_by(document, qualification)
     if not found and slow and document.facts:
         advice = unexplained(document, qualification)
         yield f"cause: no reading of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"
-    for finding in found[:_MOST]:
-        host = "" if finding.cause.between else finding.host  # its evidence names both
+    for host, finding in found:
         line = f"likely cause: {': '.join(filter(None, (host, finding.cause.title)))} ({finding.evidence})"
         yield f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}"
+
+
+def explained_by(document: Document, qualification: Qualification) -> list[tuple[str, Finding]]:
+    """The causes with their hosts; without one if the evidence names both nodes."""
+    found = findings(document, qualification)[:_MOST]
+    return [("" if finding.cause.between else finding.host, finding) for finding in found]
 
 
 def certainty(qualification: Qualification) -> str:
@@ -342,7 +397,7 @@ def _lists(qualification: Qualification) -> Iterator[str]:
         why = "all are as slow as their partners" if alike else "other partners show which is slow"
         yield f"in doubt: {names}: {why}"
     if qualification.excluded:
-        yield f"exclude: {', '.join(qualification.excluded[:_MOST])}"
+        yield f"drain: {', '.join(qualification.excluded[:_MOST])}"
 
 
 def _summary(qualification: Qualification) -> str:

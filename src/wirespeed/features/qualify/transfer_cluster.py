@@ -34,29 +34,17 @@ if TYPE_CHECKING:
 
 #: Bytes of a transfer, number of samples, and duration of each that is aimed at, in s.
 _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
-
-
 _MOST_COPIES = 256
-
-
 #: Target precision of messages, and maximum time for those of a size in s.
 _PRECISION, _OF_SIZE_S = 0.05, 0.05
-
-
 _CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
-
-
 _COUNTING = "reading what the network interfaces sent"
-
-
 #: What to do if a library does not use RDMA devices that exist.
 _REMEDIES = {
     "nccl": "check NCCL_IB_DISABLE, NCCL_NET, /dev/infiniband in the container and ulimit -l; "
     "NCCL_DEBUG=INFO says what NCCL finds",
     "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
 }
-
-
 #: Facts of the interface by which the processes of a job meet.
 _OF_INTERFACE = (
     Known.INTERFACE_KIND,
@@ -67,8 +55,6 @@ _OF_INTERFACE = (
     Known.ROUTE_INTERFACE,
     Known.INTERFACE_ADDRESS,
 )
-
-
 #: Share of the speed of its NICs below which a path over RDMA is a warning. No public threshold is known; the
 #: same is assumed for transfers between hosts (data/efficiencies.toml).
 _LOWEST = 0.8
@@ -181,7 +167,7 @@ class TransferCluster(JobCluster):
     def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Refused: the latency of a transfer is that of the library, not of switches."""
         del pairs
-        raise UsageError("--topology measured requires --over tcp; or give --topology FILE")
+        raise UsageError("--topology measured requires --transport tcp; or give --topology FILE")
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         ranks, rails = self._job.ranks, range(self.rails)
@@ -248,7 +234,7 @@ class TransferCluster(JobCluster):
         found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
         if not any(cell and cell.value for cell in found):
             why = next((cell.reason for cell in found if cell and cell.reason), "no transfer was measured")
-            raise WirespeedError(f"--over {self._over} is not possible here: {why}")
+            raise WirespeedError(f"--transport {self._over} is not possible here: {why}")
         of_cells = [cell.statistics for cell in found if cell and cell.statistics]
         varied = [each.cv / math.sqrt(each.n) for each in of_cells]
         self.variation = float(np.median(varied)) if varied else 0.0
@@ -275,7 +261,7 @@ def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> Doc
     document = _run(world, over, [of_line(text).testcase], sizes=(_BYTES,), samples=_SAMPLES, copies=copies)
     for result in document.testcases:
         if not result.tables:
-            raise WirespeedError(f"--over {over} is not possible here: {result.reason or result.status}")
+            raise WirespeedError(f"--transport {over} is not possible here: {result.reason or result.status}")
     return document
 
 

@@ -112,7 +112,7 @@ class CuFile:
 
     @contextmanager
     def _errors(self, doing: str, error: type[WirespeedError] = BackendError) -> Iterator[None]:
-        """Errors of the library as those of the backend."""
+        """Errors of the library as errors of the backend."""
         try:
             yield
         except self._failures as failure:

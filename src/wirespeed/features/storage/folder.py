@@ -173,7 +173,7 @@ def mount_of(folder: str, mountinfo: str) -> Mount:
 
 
 def below_of(mount: Mount, root: Path) -> Below:
-    """What is below a file system, from sysfs."""
+    """The devices below a file system, from sysfs."""
     entry = root / "sys/dev/block" / mount.device
     if mount.device.startswith("0:"):  # of several devices, or of none: btrfs names the first one
         name = Path(mount.source).resolve().name if mount.source.startswith("/dev/") else ""
@@ -184,7 +184,7 @@ def below_of(mount: Mount, root: Path) -> Below:
 
 
 def _below(entry: Path, root: Path) -> Below:
-    """What a block device consists of."""
+    """The devices that a block device consists of."""
     if (entry / "partition").exists():
         entry = entry.parent
     members = sorted((entry / "slaves").glob("*")) if (entry / "slaves").is_dir() else []
@@ -204,7 +204,7 @@ def _below(entry: Path, root: Path) -> Below:
 
 
 def _joined(join: Callable[[list[float]], float], rates: Sequence[float | None]) -> float | None:
-    """The rate of several devices; None if that of one is unknown."""
+    """The rate of several devices; None if the rate of one is unknown."""
     known = [value for value in rates if value is not None]
     return join(known) if len(known) == len(rates) else None
 

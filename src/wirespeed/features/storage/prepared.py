@@ -27,22 +27,7 @@ from ...measurement import Sample
 from ...model import Engine, MemoryKind, Transfer
 from ...options import RunOptions
 from ...units import GIB, MIB, NANO, format_size
-from .calls import (
-    AT,
-    COLUMNS,
-    END,
-    ERROR,
-    FIRST_WRONG,
-    LAST,
-    SHORT,
-    START,
-    WRONG,
-    Array,
-    Blocks,
-    Queues,
-    movers,
-    ring_mover,
-)
+from . import calls
 from .scratch_file import ScratchFile
 
 #: Numbers of the system calls ``io_uring_setup`` and ``io_uring_enter``, the same on all architectures.
@@ -126,7 +111,7 @@ class Ring:
         call(_ENTER, self._descriptor, 0, 0, 0, None, 0)
         order = np.frombuffer(self._maps[0], np.uint32, words[_SUBMITS], submissions[_ARRAY])
         order[:] = np.arange(len(order))
-        self.queues = Queues(
+        self.queues = calls.Queues(
             self._descriptor,
             submitted=queue + submissions[_END],
             submission_mask=words[_SUBMITS] - 1,
@@ -176,7 +161,7 @@ _NO_ROOM = {
 Result = TypeVar("Result")
 
 
-def memory(count: int, size: int) -> Array:
+def memory(count: int, size: int) -> calls.Array:
     """Buffers of a size in bytes, next to each other in huge pages: the kernel has fewer pages to pin."""
     size_of_all = -(-count * size // _HUGE_BYTES) * _HUGE_BYTES
     area = mmap.mmap(-1, size_of_all + _HUGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -204,7 +189,7 @@ class FilledFile:
     def fill(self, half: int, size: int, key: int, goes_on: Callable[[], bool]) -> None:
         """Write the contents of the first ``size`` bytes of a half, unless they are there."""
         piece = mmap.mmap(-1, _PIECE_BYTES)
-        array: Array = np.frombuffer(piece, np.uint64)
+        array: calls.Array = np.frombuffer(piece, np.uint64)
         while self._filled[half] < size and goes_on():
             offset = half * self.half + self._filled[half]
             count = min(_PIECE_BYTES, size - self._filled[half])
@@ -220,13 +205,13 @@ class FilledFile:
             except OSError as error:
                 raise self.failure("writing", error.errno or 0, offset) from error
             if not done:
-                raise self.failure("writing", SHORT, offset)
+                raise self.failure("writing", calls.SHORT, offset)
             data, offset = data[done:], offset + done
 
     def failure(self, doing: str, number: int, offset: int) -> BackendError | Unreachable:
         """The error of a call; without room on the disk, it is not possible here."""
         at = f"{doing} at {format_size(offset)} of a file in {self.file.folder}"
-        if number == SHORT:
+        if number == calls.SHORT:
             return BackendError(f"{at}: fewer bytes than requested; it is full, or the file was changed")
         if number in _NO_ROOM:
             return Unreachable(f"{at}: {os.strerror(number)}; {_NO_ROOM[number]}")
@@ -258,11 +243,11 @@ class StoragePrepared(Prepared):
             )
         self._key = key_of(options.seed, laps) if self._writes else key_of(options.seed)
         self._origin = contents.half if self._writes else 0
-        self._buffers: list[Array] = list(memory(buffers, -(-block // mmap.PAGESIZE) * mmap.PAGESIZE))
+        self._buffers: list[calls.Array] = list(memory(buffers, -(-block // mmap.PAGESIZE) * mmap.PAGESIZE))
         self._addresses = np.array([buffer.ctypes.data for buffer in self._buffers], np.int64)
         for buffer in self._buffers:
             buffer[:] = words(self._key, 0, len(buffer)) if self._writes else 0
-        self._results = np.zeros((buffers, COLUMNS), np.int64)
+        self._results = np.zeros((buffers, calls.COLUMNS), np.int64)
         self._drawn = np.zeros(1, np.int64)
         self.cancelled = False
         self._ring: Ring | None = None
@@ -314,9 +299,9 @@ class StoragePrepared(Prepared):
     def sample(self, copies: int) -> Sample:
         count = copies * self._transfer.bytes // self._calls.block
         self._results[:] = 0
-        self._results[:, LAST] = -1
+        self._results[:, calls.LAST] = -1
         self._drawn[0] = _ENDS if self.cancelled else 0
-        blocks = Blocks(
+        blocks = calls.Blocks(
             writes=self._writes, descriptor=self._contents.file.descriptor, block=self._calls.block,
             origin=self._origin, order=self._order, first=self._next, count=count, drawn=self._drawn,
             key=self._key,
@@ -326,28 +311,28 @@ class StoragePrepared(Prepared):
         if self.cancelled:
             raise BackendError("the calls were cancelled")
         for result in self._results:
-            if result[ERROR]:
+            if result[calls.ERROR]:
                 doing = "writing" if self._writes else "reading"
-                raise self._contents.failure(doing, int(result[ERROR]), int(result[AT]))
+                raise self._contents.failure(doing, int(result[calls.ERROR]), int(result[calls.AT]))
         self._next = (self._next + count) % len(self._order)
-        timed = self._results[self._results[:, END] > 0]
-        wall = float(timed[:, END].max() - timed[:, START].min()) * NANO
+        timed = self._results[self._results[:, calls.END] > 0]
+        wall = float(timed[:, calls.END].max() - timed[:, calls.START].min()) * NANO
         return Sample((wall,), (float(count * self._calls.block),), wall)
 
-    def _start(self, blocks: Blocks) -> list[Future[None]]:
+    def _start(self, blocks: calls.Blocks) -> list[Future[None]]:
         """Start the calls that move blocks."""
         if self._ring:
-            does = [ring_mover(blocks, self._ring.queues, self._buffers, self._results)]
+            does = [calls.ring_mover(blocks, self._ring.queues, self._buffers, self._results)]
         else:
-            does = movers(blocks, self._buffers, self._results)
+            does = calls.movers(blocks, self._buffers, self._results)
         return [self._in_thread(moves) for moves in does]
 
-    def _found(self, index: int) -> Array:
+    def _found(self, index: int) -> calls.Array:
         """The words that the last call with a buffer has read."""
         return self._buffers[index]
 
-    def _written(self, offset: int) -> Array:
-        """The words that a call has written: those of the buffers, between the ends of its place."""
+    def _written(self, offset: int) -> calls.Array:
+        """The words that a call has written to the buffers, between the ends of its place."""
         block = self._calls.block
         expected = words(self._key, 0, block // 8)
         ends = words(self._key, offset // 8, block // 8)
@@ -357,12 +342,12 @@ class StoragePrepared(Prepared):
     def verify(self) -> None:
         """Compare the ends of every block, and all of the last block of each thread."""
         block = self._calls.block
-        wrong = int(self._results[:, WRONG].sum())
+        wrong = int(self._results[:, calls.WRONG].sum())
         if wrong:
-            first = int(self._results[self._results[:, WRONG] > 0, FIRST_WRONG].min())
+            first = int(self._results[self._results[:, calls.WRONG] > 0, calls.FIRST_WRONG].min())
             raise self._wrong(first, wrong, int(self._drawn[0]) * 2)
         (back,) = memory(1, self._buffers[0].nbytes)
-        for index, offset in enumerate(map(int, self._results[:, LAST])):
+        for index, offset in enumerate(map(int, self._results[:, calls.LAST])):
             if offset < 0:  # the others were faster
                 continue
             if self._writes:
@@ -370,7 +355,7 @@ class StoragePrepared(Prepared):
                     self._contents.file.descriptor, [memoryview(back).cast("B")[:block]], offset
                 )
                 if written != block:
-                    raise self._contents.failure("reading", SHORT, offset)
+                    raise self._contents.failure("reading", calls.SHORT, offset)
                 found, expected = back[: block // 8], self._written(offset)
             else:
                 found, expected = self._found(index)[: block // 8], words(self._key, offset // 8, block // 8)

@@ -50,7 +50,7 @@ class Way:
         reads: Whether they read the file.
         random: Whether the blocks are in random order.
         engine: What makes the calls.
-        gpus: Whether the other end is the memory of each GPU instead of that of the host.
+        gpus: Whether the other end is the memory of each GPU instead of the host's.
         usual: Default block sizes, in bytes.
     """
 

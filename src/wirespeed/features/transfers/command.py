@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...cli import common
+from ...cli import leading, parsed, run_files
 from ...cli.parser import Parser
 from ...driver.jobs import join
-from ...errors import EXIT_CODES, ExitCode, UsageError
-from ...options import GPU, HOW, JOB, STOP, WHAT
+from ...errors import ExitCode, UsageError
+from ...options import GPU, HOW, JOB, MEASURING, STOP, WHAT
 from .program import Program, of_line
 
 
@@ -21,17 +21,18 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = arguments.parse_args(argv)
     if options.dry_run:
         arguments.refuse_unused(options, "with --dry-run", "output", "force", "verbose", "all_cells")
+    parsed.refuse_blocks(options, [name])
     program = of_line(" ".join(options.line))
     if options.dry_run:
         return _dry_run(options, program)
-    common.check_format(options.format)
+    parsed.check_format(options.format)
     world = join(options.processes, [name, *argv], options.timeout)
     settings = _arguments(options, program)
-    with common.texts_aside(options.output):
-        return common.lead(
+    with run_files.texts_aside(options.output):
+        return leading.lead(
             world,
-            lambda: common.measured(options, **settings, machine=options.machine, world=world),
-            lambda judged: common.print_report(judged, options),
+            lambda: leading.measured(options, **settings, machine=options.machine, world=world),
+            lambda judged: parsed.print_report(judged, options),
         )
 
 
@@ -41,19 +42,25 @@ def parser(name: str) -> Parser:
         "Measure transfers that start together. The device on the left executes:\n"
         "gpu0 -> gpu1 is pushed by gpu0, gpu1 <- gpu0 is pulled by gpu1.\n"
         "`wirespeed help transfers` describes the language.",
-        EXIT_CODES,
+        examples={
+            "transfer 'gpu0 -> gpu1'": "one transfer",
+            "transfer 'gpu0 -> gpu1; gpu1 -> gpu0'": "two at the same time",
+            "transfer --dry-run 'host -> gpu0'": "what it would use",
+        },
+        elsewhere=MEASURING,
+        often="--dry-run --size --samples --machine -o --format",
     )
-    subject = arguments.add_argument_group(WHAT)
-    subject.add("line TRANSFERS+", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
-    subject.add_files_gone()
-    subject.add("--dry-run", "show transfers, routes, shared links and limits, and measure nothing")
-    subject.add_machine()
-    subject.add_options(WHAT)
-    for group in (STOP, HOW, GPU):
+    arguments.add("line TRANSFERS+", "transfers in quotes, such as 'gpu0 -> gpu1; gpu1 -> gpu0 1MiB'")
+    arguments.add("--dry-run", "show routes, shared links and limits; nothing is measured")
+    of_run = "--size, --samples, --devices, --within and --processes"
+    arguments.add_argument_group("measuring", f"also the options of `wirespeed run`, such as {of_run}")
+    arguments.add_machine()
+    for group in (WHAT, STOP, HOW, GPU):
         arguments.add_argument_group(group).add_options(group)
     arguments.add_argument_group(JOB).add_job()
     out = arguments.add_argument_group("output")
     out.add_output()
+    out.add_quiet()
     out.add_report()
     return arguments
 
@@ -64,10 +71,10 @@ def _arguments(options: argparse.Namespace, program: Program) -> dict[str, Any]:
     Raises:
         UsageError: If a setting of the program differs from the options.
     """
-    chosen = common.run_options(options)
+    chosen = parsed.run_options(options)
     settings: dict[str, Any] = program.settings(vars(chosen))
     about = {"testcases": [program.testcase], "described": {"transfers": [program.text]}}
-    return about | common.timed(replace(chosen, **settings))
+    return about | parsed.timed(replace(chosen, **settings))
 
 
 def _dry_run(options: argparse.Namespace, program: Program) -> int:
@@ -83,10 +90,10 @@ def _dry_run(options: argparse.Namespace, program: Program) -> int:
     arguments = _arguments(options, program)
     chosen = arguments["options"]
     machine = part_of(describe(options.machine), chosen)
-    cases = as_changed([program.testcase], chosen)
+    (case,) = as_changed([program.testcase], chosen)
     backends = connect(machine)
     try:
-        planned = dry_run(cases, machine, chosen, lambda measurement: assigned(backends, measurement)[1])
+        planned = dry_run(case, machine, chosen, lambda measurement: assigned(backends, measurement)[1])
     finally:
         for backend in backends:
             backend.close()

@@ -4,187 +4,76 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 from ...data import efficiencies
 from ...errors import MachineError
 from ...hardware.limits import allowances, demands
 from ...hardware.network import Demand, Network, fair_shares
 from ...hardware.topology import LinkKind, Machine
-from ...measurement import Measurement, Unit
+from ...measurement import Measurement
 from ...model import Collective, Engine, Operation, Role, Transfer
 from ...options import PlanOptions
 from ...testcases.table import Plan, Testcase
 
+#: A part of a dry run as JSON has it: rates and limits in B/s, None where unknown.
+Data = dict[str, Any]
 #: A link is full if its load reaches this fraction of its capacity.
 _FULL = 1 - 1e-6
 
 
-@dataclass(frozen=True)
-class PlannedWork:
-    """A transfer or a collective as it would run.
-
-    Attributes:
-        source, destination: The memories; empty for a collective. Several destinations: ``gpu1+gpu2``.
-        memory: How they are allocated.
-        operation: What is done: ``copy``, ``read``, ``chase``, or a collective.
-        executor: The device that executes.
-        engine: What moves the bytes.
-        blocks, threads: Shape of the kernel, or number of CPUs; 0 for the choice of the backend.
-        bytes: Bytes of one buffer.
-        load: Whether it is load, whose rate is not reported.
-        route: Vertices from the source over the executor to the (first) destination; empty if unknown.
-        limit: Rate that the links allow while all transfers of the measurement run, in B/s; None if unknown.
-        alone: Rate that they allow if it runs alone, in B/s.
-        bound: What bounds it: a link (``gpu0->nvswitch``), a memory, or why that is unknown.
-    """
-
-    source: str
-    destination: str
-    memory: tuple[str, str]
-    operation: str
-    executor: str
-    engine: str
-    blocks: int
-    threads: int
-    bytes: int
-    load: bool
-    route: tuple[str, ...]
-    limit: float | None
-    alone: float | None
-    bound: str
-
-
-@dataclass(frozen=True)
-class PlannedLink:
-    """A link that the transfers of a measurement use.
-
-    Attributes:
-        index: Index in the links of the machine.
-        name: Source and destination, or the device of a memory.
-        kind: Kind of the link.
-        capacity: Its rate, in B/s; None if unknown.
-        load: Bytes per second that it carries at the limits.
-        used_by: Numbers of the transfers that use it, from 0.
-    """
-
-    index: int
-    name: str
-    kind: str
-    capacity: float | None
-    load: float
-    used_by: tuple[int, ...]
-
-    @property
-    def full(self) -> bool:
-        """Whether it bounds transfers."""
-        return self.capacity is not None and self.load >= self.capacity * _FULL
-
-
-@dataclass(frozen=True)
-class PlannedValue:
-    """A value that a measurement would report.
-
-    Attributes:
-        table, row, column: Its place.
-        unit: Its unit.
-        reduce: How it is made of the times.
-        of: Numbers of the transfers that it is made of.
-        limit: What the links allow, in B/s.
-        expected: Lowest value that passes and typical value, in B/s.
-    """
-
-    table: str
-    row: str
-    column: str
-    unit: Unit
-    reduce: str
-    of: tuple[int, ...]
-    limit: float | None
-    expected: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class PlannedMeasurement:
-    """Works that would start together.
-
-    Attributes:
-        testcase: Name of the testcase.
-        works: The transfers.
-        links: Links that they use.
-        values: Values that are reported.
-        refused: Why it cannot run here; empty if it can.
-    """
-
-    testcase: str
-    works: tuple[PlannedWork, ...]
-    links: tuple[PlannedLink, ...]
-    values: tuple[PlannedValue, ...]
-    refused: str
-
-
-@dataclass(frozen=True)
-class DryRun:
-    """Everything that a run would measure.
-
-    Attributes:
-        machine: Name of the machine.
-        simulated: Whether it exists only as a description.
-        measurements: The measurements, in order.
-        waived: What cannot be measured, with the reasons.
-    """
-
-    machine: str
-    simulated: bool
-    measurements: tuple[PlannedMeasurement, ...]
-    waived: tuple[str, ...]
-
-
 def dry_run(
-    testcases: Sequence[Testcase],
-    machine: Machine,
-    options: PlanOptions = PlanOptions(),
-    refuses: Callable[[Measurement], str] = lambda measurement: "",
-) -> DryRun:
-    """What a run of some testcases would measure.
+    case: Testcase, machine: Machine, options: PlanOptions, refuses: Callable[[Measurement], str]
+) -> Data:
+    """What a run of a testcase would measure: name of the machine, measurements, and what is waived.
 
     Args:
-        testcases: The testcases.
+        case: The testcase.
         machine: The machine.
         options: Options of the run.
         refuses: Returns why no backend runs a measurement; empty if one does.
 
     Raises:
-        UsageError: If a testcase is not valid on the machine.
+        UsageError: If the testcase is not valid on the machine.
     """
-    network = Network(machine)
-    measurements, waived = [], []
-    for case in testcases:
-        plan = case.plan(machine, options)
-        measurements += [_measurement(case, plan, m, network, refuses(m)) for m in plan.measurements]
-        reasons = [plan.reason] if plan.reason else [cell.reason for cell in plan.waived]
-        waived += [f"{case.name}: {reason}" for reason in dict.fromkeys(reasons)]
-    return DryRun(machine.name or machine.host, machine.simulated, tuple(measurements), tuple(waived))
+    network, plan = Network(machine), case.plan(machine, options)
+    reasons = [plan.reason] if plan.reason else [cell.reason for cell in plan.waived]
+    return {
+        "machine": machine.name or machine.host,
+        "simulated": machine.simulated,
+        "measurements": [_measurement(case, plan, m, network, refuses(m)) for m in plan.measurements],
+        "waived": [f"{case.name}: {reason}" for reason in dict.fromkeys(reasons)],
+    }
 
 
 def _measurement(
     case: Testcase, plan: Plan, measurement: Measurement, network: Network, refused: str
-) -> PlannedMeasurement:
+) -> Data:
+    """Works that would start together, the links that they use, and the values that are reported.
+
+    A value is made ``of`` the works with these numbers, and has the lowest value that passes and the typical
+    one as ``expected``.
+    """
     layouts = {layout.key: layout for layout in plan.tables}
     allowed = allowances(network, measurement, efficiencies())
     values = []
     for place, allowance in zip(measurement.places, allowed, strict=True):
         layout = layouts[place.table]
-        row, column = layout.rows.labels[place.row], layout.columns.labels[place.column]
-        how = (layout.unit, place.reduce, place.transfers, allowance.limit, allowance.expected)
-        values.append(PlannedValue(place.table, row, column, *how))
+        values.append({
+            "table": place.table, "row": layout.rows.labels[place.row],
+            "column": layout.columns.labels[place.column], "unit": layout.unit, "reduce": place.reduce,
+            "of": place.transfers, "limit": allowance.limit, "expected": allowance.expected,
+        })  # fmt: skip
     works, links = _works(measurement, network)
-    return PlannedMeasurement(case.name, works, links, tuple(values), refused)
+    return {"testcase": case.name, "works": works, "links": links, "values": values, "refused": refused}
 
 
-def _works(
-    measurement: Measurement, network: Network
-) -> tuple[tuple[PlannedWork, ...], tuple[PlannedLink, ...]]:
+def is_full(link: Data) -> bool:
+    """Whether a link bounds transfers."""
+    return link["capacity"] is not None and bool(link["load"] >= link["capacity"] * _FULL)
+
+
+def _works(measurement: Measurement, network: Network) -> tuple[list[Data], list[Data]]:
     """The works with their limits, and the links that they use with their loads."""
     transfers = measurement.transfers
     needed = demands(network, measurement, ())
@@ -195,12 +84,15 @@ def _works(
         for at, weight in needs.weights.items():
             users.setdefault(at, []).append(number)
             load[at] = load.get(at, 0.0) + weight * (rate if math.isfinite(rate) else 0.0)
-    links = {}
+    links: dict[int, Data] = {}
     for i in sorted(users):
         link = network.links[i]
         is_memory = link.kind is LinkKind.MEMORY and link.source == link.destination
         name = f"memory of {link.source}" if is_memory else f"{link.source}->{link.destination}"
-        links[i] = PlannedLink(i, name, link.kind, link.capacity, load[i], tuple(users[i]))
+        links[i] = {
+            "index": i, "name": name, "kind": link.kind, "capacity": link.capacity, "load": load[i],
+            "used_by": users[i],
+        }  # fmt: skip
     works = []
     wanted: Sequence[Demand | None] = needed or [None] * len(transfers)
     planned = zip(wanted, rates, strict=True)
@@ -210,14 +102,15 @@ def _works(
             continue
         assert isinstance(work, Transfer)
         demand, rate = next(planned)
-        bounds = [links[i].name for i in demand.weights if links[i].full] if demand else []
+        bounds = [links[i]["name"] for i in demand.weights if is_full(links[i])] if demand else []
         works.append(_transfer(work, network, demand, rate, bounds))
-    return tuple(works), tuple(links.values())
+    return works, list(links.values())
 
 
 def _transfer(
     work: Transfer, network: Network, demand: Demand | None, rate: float, bounds: Sequence[str]
-) -> PlannedWork:
+) -> Data:
+    """A transfer with its route, its limit while all run and alone, and what bounds it."""
     alone = fair_shares([demand], network.capacities())[0] if demand else math.inf
     known = math.isfinite(rate)
     if work.operation.is_latency:
@@ -227,12 +120,14 @@ def _transfer(
     else:
         bound = ", ".join(bounds) or "unknown"
     executor = work.executor
-    return PlannedWork(
-        str(work.source), "+".join(map(str, work.ends[1:])), (work.source.kind, work.destination.kind),
-        work.operation, str(executor), work.engine, executor.blocks, _threads(work),
-        work.bytes, work.role is Role.LOAD, _route(network, work), rate if known else None,
-        alone if math.isfinite(alone) else None, bound,
-    )  # fmt: skip
+    return {
+        "source": str(work.source), "destination": "+".join(map(str, work.ends[1:])),
+        "memory": (work.source.kind, work.destination.kind), "operation": work.operation,
+        "executor": str(executor), "engine": work.engine, "blocks": executor.blocks,
+        "threads": _threads(work), "bytes": work.bytes, "load": work.role is Role.LOAD,
+        "route": _route(network, work), "limit": rate if known else None,
+        "alone": alone if math.isfinite(alone) else None, "bound": bound,
+    }  # fmt: skip
 
 
 def _threads(work: Transfer) -> int:
@@ -242,11 +137,13 @@ def _threads(work: Transfer) -> int:
     return work.executor.threads or len(work.executor.cpus)
 
 
-def _collective(work: Collective) -> PlannedWork:
-    return PlannedWork(
-        "", "", ("", ""), work.setting, f"{work.ranks} ranks", Engine.NCCL, 0, 0, work.bytes,
-        work.role is Role.LOAD, (), None, None, "the links between the ranks",
-    )  # fmt: skip
+def _collective(work: Collective) -> Data:
+    return {
+        "source": "", "destination": "", "memory": ("", ""), "operation": work.setting,
+        "executor": f"{work.ranks} ranks", "engine": Engine.NCCL, "blocks": 0, "threads": 0,
+        "bytes": work.bytes, "load": work.role is Role.LOAD, "route": (), "limit": None, "alone": None,
+        "bound": "the links between the ranks",
+    }  # fmt: skip
 
 
 def _route(network: Network, work: Transfer) -> tuple[str, ...]:

@@ -43,21 +43,10 @@ _RESERVED = ("load", "latency", "by", "and", "to", "from")
 #: Largest number of devices that a range may contain, and largest number of transfers in a line.
 _MOST_NUMBERS = 4096
 _MOST_COUNT = 2**31 - 1
-#: What to do instead of a word for a STREAM kernel.
-_STREAM = "`wirespeed run -t device_stream_triad host_stream_triad` measures STREAM kernels"
-#: Words that were removed -> what to do instead.
-_GONE = {
-    "rate": "a transfer runs at full speed; choose its engine, blocks= or threads= instead",
-    "start": "transfers start together",
-    "counted": f"each byte counts once; {_STREAM}",
-    "over": "give --share to the command instead",
-    "signal": "`wirespeed run -t device_to_device_signal_latency` measures it",
-    **dict.fromkeys(("scale", "add", "triad", "saxpy", "haxpy"), _STREAM),
-}
 
 _TOKEN = re.compile(
     r"(?P<skip>[ \t\r]+|\#[^\n\ud800-\udfff]*)|(?P<end>\n)|(?P<arrow>->|<-)|(?P<word>[A-Za-z_][A-Za-z0-9_]*)"
-    r"|(?P<number>[0-9]+(?:\.[0-9]+)?[A-Za-zµ%]*(?:/s)?)|(?P<sign>[;,()\[\]=:.*+$-])",
+    r"|(?P<number>[0-9]+(?:\.[0-9]+)?[A-Za-zµ%]*(?:/s)?)|(?P<sign>[;,()\[\]=.*-])",
     re.ASCII,
 )
 _NAMED = re.compile(f"({'|'.join(KINDS)})([0-9]*)", re.ASCII)
@@ -163,8 +152,6 @@ class _LineParser:
     def statement(self) -> Statement | CollectiveStatement:
         """Parse a transfer or a collective."""
         start = self.token.start
-        if self.token.kind == "word" and self.tokens[self.at + 1].kind == ":":
-            raise self.wrong("labels were removed: a result is named by its memories, such as gpu0->gpu1")
         role = Role.LOAD if self.accept("load") else Role.MEASURED
         if self.token.text in OPERATIONS:
             operation = self.take().text
@@ -237,10 +224,6 @@ class _LineParser:
         return Devices(kind, indices, (), owned, (token.start, self._end()))
 
     def _unknown(self, token: _Token) -> LanguageError:
-        if token.text == "$":
-            return self.wrong(
-                "axes were removed, and $ with them: write the devices, such as gpus", token.span
-            )
         if token.kind == "end of text" or token.kind != "word" or token.text in _RESERVED:
             shown = repr(token.text) if token.text else "the end of the text"
             return self.wrong(f"expected a memory such as gpu0, numa0 or near(gpu0), not {shown}", token.span)
@@ -318,8 +301,6 @@ class _LineParser:
             if not self.accept("="):
                 raise self.wrong(f"expected '=' and a value after {token.text}")
             return token.text, _KEYS[token.text](self)
-        if token.text in _GONE:
-            raise self.wrong(f"{token.text} was removed: {_GONE[token.text]}", token.span)
         valid = (*ENGINES, BROADCAST, RANDOM, *(f"{key}=" for key in _KEYS))
         shown = repr(token.text) if token.text else "the end of the text"
         if token.kind == "word":

@@ -66,7 +66,7 @@ def of_line(text: str) -> Program:
     Raises:
         LanguageError: If it is invalid.
     """
-    line = parse(text)
+    line, words = parse(text), " ".join(text.split())
 
     def works(machine: Machine, options: PlanOptions) -> Sequence[Labelled]:
         found = resolve(line, machine, options.size)
@@ -74,7 +74,7 @@ def of_line(text: str) -> Program:
             raise line.source.error("nothing is measured: every transfer is a load", 0, len(text))
         return found
 
-    return Program(_testcase(" ".join(text.split()), works), text, line)
+    return Program(_testcase(words, works), words, line)
 
 
 def of_transfers(transfers: Iterable[Transfer]) -> Program:
@@ -140,7 +140,7 @@ def _unique(labels: Sequence[str]) -> list[str]:
 
 
 def _values(works: Sequence[Labelled]) -> Iterator[tuple[str, Unit, Place]]:
-    """Yield label, unit and place of each measured work, then those of the sum of several rates."""
+    """Yield label, unit and place of each measured work, then of the sum of several rates."""
     rates = []
     for i, each in enumerate(works):
         if each.work.role is Role.LOAD:

@@ -112,7 +112,7 @@ class _Resolver:
         return self.source.error(message, *span)
 
     def works(self, statement: Statement | CollectiveStatement) -> list[Labelled]:
-        """What a statement starts."""
+        """The works that a statement starts."""
         if isinstance(statement, CollectiveStatement):
             return [self._collective(statement)]
         flows = self._broadcasts(statement) if statement.words.broadcast else self._pairs(statement)
@@ -293,7 +293,7 @@ class _Resolver:
         )  # fmt: skip
 
     def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
-        """A memory as its executor needs it: host memory of CPUs is pageable, that of GPUs pinned."""
+        """A memory as its executor needs it: host memory is pageable for CPUs, pinned for GPUs."""
         if gpu:
             return memory
         if memory.kind is MemoryKind.DEVICE:

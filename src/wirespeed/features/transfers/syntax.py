@@ -77,7 +77,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class Devices:
-    """Names of memories or executors: one device, several of one kind, or those of ranks.
+    """Names of memories or executors: one device, several of one kind, or devices of ranks.
 
     Attributes:
         kind: ``gpu``, ``numa``, ``rank`` or ``void`` (no memory).

@@ -19,7 +19,7 @@ _DISABLING = {"NCCL_P2P_LEVEL": ("LOC", "0"), "NCCL_NET": ("SOCKET",)}
 
 
 def nccl_settings(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    """Yield settings that disable nothing, and are not those of a NIC."""
+    """Yield settings that disable nothing, and concern no NIC."""
     selected = any(selection(machine, facts))  # a cause with its own remedy
     settings = [
         setting
@@ -45,14 +45,14 @@ def nccl_disabled(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _used(facts: Facts) -> str:
-    """Return which transports NCCL used; empty if that is unknown."""
+    """Which transports NCCL used; empty if that is unknown."""
     network = facts.text(Known.NCCL_NETWORK)
     transports = [*facts.several(Known.NCCL_TRANSPORTS), *([network] if network else [])]
     return f"; NCCL used {', '.join(transports)}" if transports else ""
 
 
 def all_linked(machine: Machine) -> bool:
-    """Return whether every two GPUs can access each other and are connected by NVLink or its switches."""
+    """Whether every two GPUs can access each other and are connected by NVLink or its switches."""
     vertices = MachineVertices(machine)
     ends: dict[str, set[str]] = {gpu.name: set() for gpu in machine.gpus}
     for link in machine.links:
@@ -71,7 +71,7 @@ def _is_default(setting: str) -> bool:
 
 
 def disables(setting: str, machine: Machine) -> bool:
-    """Return whether a setting disables a transport that the GPUs of a host can use."""
+    """Whether a setting disables a transport that the GPUs of a host can use."""
     name, _, value = setting.rpartition(": ")[2].partition("=")
     if name in WITHIN_A_HOST and len(machine.gpus) == 1:
         return False

@@ -62,7 +62,7 @@ def path_mtu_between(facts: Facts) -> Iterator[Sign]:
 
 
 def _only(facts: Facts, name: Known) -> float | None:
-    """Return a number of the only interface by which a host reaches the other one."""
+    """A number of the only interface by which a host reaches the other one."""
     return next((facts.number(name, device) for device in facts.devices() if facts.knows(name, device)), None)
 
 
@@ -126,7 +126,7 @@ def node_settings_between(facts: Facts) -> Iterator[Sign]:
 
 
 def _common(facts: Facts, name: Known) -> str | None:
-    """Return the values of a fact of all devices of a host as a text; None if it is not known."""
+    """The values of a fact of all devices of a host as a text; None if it is not known."""
     values = {
         ", ".join(fact.value) if isinstance(fact.value, tuple) else f"{fact.value:g}"
         if isinstance(fact.value, (int, float)) else fact.value

@@ -42,7 +42,7 @@ def nic_down(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _weight(facts: Facts, port: str, active: list[str]) -> Weight | None:
-    """Return whether it is a defect that a port is not active; None if NCCL must not use it."""
+    """Whether it is a defect that a port is not active; None if NCCL must not use it."""
     chosen = _chosen(facts, port)
     if chosen is False:
         return None
@@ -56,7 +56,7 @@ def _weight(facts: Facts, port: str, active: list[str]) -> Weight | None:
 
 
 def _chosen(facts: Facts, port: str) -> bool | None:
-    """Return whether NCCL_IB_HCA names a port; None if it does not say, or names a group of NICs.
+    """Whether NCCL_IB_HCA names a port; None if it does not say, or names a group of NICs.
 
     ``=`` in front of the list asks for whole names instead of their beginnings, ``^`` for all others.
     """
@@ -70,13 +70,13 @@ def _chosen(facts: Facts, port: str) -> bool | None:
 
 
 def _is_named(port: str, name: str, exact: bool) -> bool:
-    """Return whether an entry of NCCL_IB_HCA, NIC or NIC:PORT, is about a port."""
+    """Whether an entry of NCCL_IB_HCA, NIC or NIC:PORT, is about a port."""
     (nic, _, number), (named, _, only) = port.partition(":"), name.partition(":")
     return (nic == named if exact else nic.startswith(named)) and (not only or (number or "1") == only)
 
 
 def _card(facts: Facts, port: str) -> str:
-    """Return the PCI bus of the card of a port, which its functions share; else the name of the NIC."""
+    """The PCI bus of the card of a port, which its functions share; else the name of the NIC."""
     nic = port.partition(":")[0]
     return facts.text(Known.NIC_ADDRESS, nic).rpartition(":")[0] or nic
 
@@ -98,7 +98,7 @@ def nic_errors(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _kinds(facts: Facts, name: Known, port: str, count: float) -> str:
-    """Return the errors of a port by kind, as far as the kinds are known."""
+    """The errors of a port by kind, as far as the kinds are known."""
     kinds = facts.several(Known.PORT_ERROR_KINDS, port) if name is Known.PORT_ERRORS else ()
     return ", ".join(kinds) or many(int(count), "error")
 
@@ -146,7 +146,7 @@ def nic_endpoint(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def port_of(facts: Facts, port: str) -> str:
-    """Return what the endpoints of one physical port have in common: the card and the PCI function.
+    """What the endpoints of one physical port have in common: the card and the PCI function.
 
     The endpoints of a card at several PCIe links have the same image GUID, and the function of its PCI
     address is the number of the port (ConnectX-7 of a DGX Spark: rocep1s0f0 and roceP2p1s0f0).
@@ -172,7 +172,7 @@ def selection(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _setting(facts: Facts, name: str) -> str:
-    """Return the value of a setting of NCCL, first of the environment; empty if it is not set."""
+    """The value of a setting of NCCL, first of the environment; empty if it is not set."""
     for setting in facts.several(Known.NCCL_VARIABLES):
         key, _, value = setting.rpartition(": ")[2].partition("=")
         if key == name and value.strip():

@@ -56,7 +56,7 @@ def slot(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def _matters(facts: Facts, device: str, rate: float) -> bool:
-    """Whether the link of a device limits it: that of a NIC does if its ports are faster."""
+    """Whether the link of a device limits it: the link of a NIC does if its ports are faster."""
     if not facts.text(Known.NIC_DRIVER, device):
         return True
     ports = (port for port in facts.devices() if port.partition(":")[0] == device)

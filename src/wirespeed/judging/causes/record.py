@@ -12,7 +12,7 @@ from ...hardware.topology import Machine
 
 
 def heaviest(signs: Iterable[Sign], cause: Cause) -> Weight:
-    """Return the heaviest weight of signs of a cause: a defect, then a device in use."""
+    """The heaviest weight of signs of a cause: a defect, then a device in use."""
     weights = {sign.weight or cause.weight for sign in signs}
     return next((weight for weight in Weight if weight in weights), cause.weight)
 
@@ -26,7 +26,7 @@ class Sign:
         text: What was found, as a sentence without a full stop.
         weight: Whether it is a defect on its own; None for the weight of the cause.
         host: Host that it is about; empty for the host of the first process.
-        at: PCI address for the command that confirms it; empty for that of the device.
+        at: PCI address for the command that confirms it; empty for the address of the device.
         settings: Settings that it is about, ``NAME=value``: of the runs of a log, those with one of them.
     """
 
@@ -39,7 +39,7 @@ class Sign:
 
 
 def devices_at(machine: Machine, place: str, hosts: Collection[str]) -> set[tuple[str, str]]:
-    """Return host and name of the GPUs at a place that facts are about; a NUMA node stands for itself.
+    """Host and name of the GPUs at a place that facts are about; a NUMA node stands for itself.
 
     Facts name the hosts in ``hosts``, and always the first, whose name is empty.
     """
@@ -51,7 +51,7 @@ def devices_at(machine: Machine, place: str, hosts: Collection[str]) -> set[tupl
 def speaking(
     signs: Iterable[Sign], machine: Machine, place: str, hosts: Collection[str], *, of_all: bool
 ) -> list[Sign]:
-    """Return the signs of a cause that speak for it at a place: those about its host or a device there.
+    """The signs of a cause that speak for it at a place: those about its host or a device there.
 
     With ``of_all``, signs of devices count only together: a slow GPU does not accuse its switch.
     """

@@ -15,7 +15,7 @@ from ..thresholds import LEAST_OBSERVED_S, TOO_FAST
 
 
 def facts_of(document: Document) -> Facts:
-    """Return the facts of a Document: those that were read, and those of the run."""
+    """The facts of a Document: what was read, and what the run shows."""
     return Facts((*document.facts, *_increases(document), *_throttled(document), *_best(document)))
 
 
@@ -68,13 +68,13 @@ def _throttled(document: Document) -> Iterator[Fact]:
 
 
 def _used(document: Document, result: TestcaseResult) -> set[str]:
-    """Return the devices of this host whose links the cells of a testcase load."""
+    """The devices of this host whose links the cells of a testcase load."""
     links, vertices = document.machine.links, MachineVertices(document.machine)
     used = {link[0] for table in result.tables for cell in table.cells for link in cell.links}
     return {at.device for i in used for at in map(vertices.of, links[i].ends) if not at.host}
 
 
 def _increase(course: Sequence[Quantity]) -> float:
-    """Return the increase of a counter; 0 if it was reset."""
+    """The increase of a counter; 0 if it was reset."""
     numbers = [reading.value for reading in course if isinstance(reading.value, (int, float))]
     return max(0.0, numbers[-1] - numbers[0]) if numbers else 0.0

@@ -14,4 +14,4 @@ def render(judged: Judged, style: Style) -> str:
 
 
 def part(judged: Judged, style: Style) -> None:
-    """Return nothing: a page of many runs shows only their summaries."""
+    """Nothing: a page of many runs shows only their summaries."""

@@ -1,8 +1,7 @@
-"""Pages of comparisons: several runs compared with the first, and the runs of two sides."""
+"""The comparison of a page: several runs with the first one, or the runs of two sides."""
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,33 +9,14 @@ from functools import cached_property
 
 from ...document import Document
 from ...errors import UsageError
-from ...judging.localise import Observation, localise
-from ...judging.path_kinds import path_kind
-from ...measurement import Unit
-from ...results.cells import Key, Placed, placed
-from ...results.compare import Change, Comparison, Conclusion, Outcome, compare
-from ...results.read_many import Unreadable
+from ...results.compare import Change, Comparison, Outcome, compare
 from ...statistics import grouped, median
 from ...units import many
-from ..comparisons import (
-    CHANGED,
-    LISTED,
-    counted,
-    difference,
-    notes,
-    percent,
-    remarks,
-    remarks_on,
-    side_of,
-)
+from ..changed_places import ChangedPlace, changed_places, percent
+from ..comparisons import CHANGED, LISTED, difference, notes, remarks_on
 from ..looks import SIGNS
-from ..style import SIMULATED
 from ..values import quantity
 from .charts import step
-from .templates import rendered, source
-
-#: Place of changed cells, their outcome and number, the median change of their speed, and the most changed.
-Moved = tuple[str, Outcome, int, str, Change]
 
 
 @dataclass(frozen=True)
@@ -85,9 +65,16 @@ class ComparedRun:
         return summary
 
     @cached_property
-    def places(self) -> list[Moved]:
+    def places(self) -> list[ChangedPlace]:
         """The changes by link, device and kind of path."""
-        return list(_places(self.comparison)) if self.comparison else []
+        return list(changed_places(self.comparison)) if self.comparison else []
+
+    @property
+    def remarks(self) -> list[str]:
+        """What else differs, what was not compared, and what is undecided."""
+        return (
+            [*map(str, self.comparison.differences), *remarks_on(self.comparison)] if self.comparison else []
+        )
 
 
 #: CSS class of the most changed cell of a table, relative difference of the medians, and that cell; texts are
@@ -117,13 +104,19 @@ class Compared:
     """Content of the comparison.
 
     Attributes:
+        first: Name of the runs before.
+        columns: Index of each run that has a comparison -> its name.
         runs: All runs, the first one included.
         changed, same: Tables with significant changes, the most changed first, and those without.
+        notes: What a change is.
     """
 
+    first: str
+    columns: dict[int, str]
     runs: tuple[ComparedRun, ...]
     changed: tuple[ComparedTable, ...]
     same: tuple[ComparedTable, ...]
+    notes: tuple[str, ...]
 
     @property
     def differing(self) -> list[ComparedRun]:
@@ -136,8 +129,8 @@ def letter(index: int) -> str:
     return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[index % 26] + (str(index // 26) if index >= 26 else "")
 
 
-def compared(documents: Sequence[Document]) -> Compared:
-    """The content of the comparison of all runs with the first."""
+def compared(documents: Sequence[Document], labels: Sequence[str]) -> Compared:
+    """The content of the comparison of all runs with the first, which have these names."""
     first, *others = documents
     runs = [ComparedRun(0, about="reference")]
     for i, other in enumerate(others, 1):
@@ -145,49 +138,25 @@ def compared(documents: Sequence[Document]) -> Compared:
             runs.append(ComparedRun(i, compare(first, other)))
         except UsageError as error:
             runs.append(ComparedRun(i, about=str(error)))
-    rows = [*_rows(first, [run.comparison for run in runs[1:]])]
+    return _compared(runs, [first], labels[0], dict(enumerate(labels[1:], 1)))
+
+
+def compared_sides(comparison: Comparison, shown: int) -> Compared:
+    """The content of the comparison of two sides, of whose runs so many are shown before."""
+    runs = [ComparedRun(i, about="before") for i in range(shown)]
+    runs.append(ComparedRun(shown, comparison))
+    return _compared(runs, comparison.before, "before", {shown: "after"})
+
+
+def _compared(
+    runs: Sequence[ComparedRun], before: Sequence[Document], first: str, columns: dict[int, str]
+) -> Compared:
+    rows = [*_rows(before[0], [runs[i].comparison for i in columns])]
     changed = sorted((row for row in rows if row.extreme), key=lambda row: -row.extreme)
-    return Compared(tuple(runs), tuple(changed), tuple(row for row in rows if not row.extreme))
-
-
-def _places(comparison: Comparison) -> Iterator[Moved]:
-    """Yield the links and devices that explain the changed cells, then the kinds of paths of the others."""
-    cells = {place.key: place for place in placed(comparison.after[0])}
-    for outcome in (Outcome.WORSE, Outcome.BETTER):
-        known = [
-            change
-            for change in comparison.changes
-            if change.before and change.after and change.key in cells and change.outcome is not Outcome.BUSY
-        ]
-        observations = [_observation(i, change, cells[change.key], outcome) for i, change in enumerate(known)]
-        unexplained = {i for i, change in enumerate(known) if change.outcome is outcome}
-        for culprit in localise(comparison.after[0].machine, observations):
-            yield _place(str(culprit), outcome, [known[i] for i in culprit.cells])
-            unexplained -= set(culprit.cells)
-        yield from _kinds(outcome, [known[i] for i in sorted(unexplained)], cells)
-    yield from _kinds(Outcome.LOST, comparison.those(Outcome.LOST), cells)
-
-
-def _observation(index: int, change: Change, place: Placed, outcome: Outcome) -> Observation:
-    """A change as a slow cell to explain; an improvement is a slow cell of the run before."""
-    speed = change.speed if outcome is Outcome.WORSE else 1 / change.speed
-    value = (change.after if outcome is Outcome.WORSE else change.before) or 0.0
-    value, limit = (value, place.cell.limit or 0.0) if change.unit is Unit.RATE else (0.0, 0.0)
-    return Observation(index, min(speed, 1.0), 1.0, place.cell.links, change.outcome is outcome, value, limit)
-
-
-def _kinds(outcome: Outcome, changes: Sequence[Change], cells: dict[Key, Placed]) -> Iterator[Moved]:
-    """Yield the changes that no link explains by kind of path."""
-    collectives = {key for key, place in cells.items() if place.result.collective is not None}
-    kinds = (path_kind(change.key.testcase, collective=change.key in collectives) for change in changes)
-    for kind, of_kind in grouped(zip(kinds, changes, strict=True)).items():
-        yield _place(kind.title, outcome, of_kind)
-
-
-def _place(name: str, outcome: Outcome, changes: Sequence[Change]) -> Moved:
-    extreme = max(changes, key=lambda change: abs(change.change))
-    ratios = [change.change for change in changes if change.before and change.after]
-    return name, outcome, len(changes), percent(statistics.median(ratios)) if ratios else "", extreme
+    texts = next((tuple(notes(run.comparison)) for run in runs if run.comparison), ())
+    return Compared(
+        first, columns, tuple(runs), tuple(changed), tuple(row for row in rows if not row.extreme), texts
+    )
 
 
 def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> Iterator[ComparedTable]:
@@ -226,37 +195,3 @@ def _against(changes: Sequence[Change]) -> Against:
     where = ", ".join(filter(None, (extreme.key.row, extreme.key.column)))
     speed = 1 + extreme.change if difference(extreme) else 0.0
     return step(speed), typical, f"{SIGNS[extreme.outcome].mark} {text} {where}"
-
-
-def sides_page(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) -> str:
-    """A page that works offline.
-
-    Args:
-        comparison: The comparison.
-        unreadable: The files that cannot be read.
-    """
-    others = [change for change in comparison.changes if change.outcome not in LISTED]
-    word, css = {
-        Conclusion.WORSE: ("CHANGED", "fail"),
-        Conclusion.UNKNOWN: ("CANNOT TELL", "unknown"),
-        Conclusion.NOT_WORSE: ("CHANGED" if comparison.those(*CHANGED) else "SAME", "pass"),
-        Conclusion.NOTHING: ("NOT COMPARED", "unknown"),
-    }[comparison.conclusion]
-    return rendered(
-        "sides.html", source("style.css"), title=f"{word} · comparison",
-        word=word,
-        css=css,
-        summary=counted(comparison, unreadable),
-        simulated=SIMULATED if comparison.simulated else "",
-        sides=[
-            (name, side_of(side), list(remarks(side)))
-            for name, side in (("A, before", comparison.before), ("B, after", comparison.after))
-        ],
-        remarks=[
-            *(f"unreadable: {file}" for file in unreadable),
-            *remarks_on(comparison),
-        ],
-        differences=list(map(str, comparison.differences)),
-        tables=[("Changes, the worst first", comparison.those(*LISTED)), ("Values without a change", others)],
-        notes=list(notes(comparison)),
-    )  # fmt: skip

@@ -36,7 +36,7 @@ def _with(format_: Callable[[float], str]) -> Callable[[Any], str]:
 
 
 _size, _time = _with(format_size), _with(format_time)
-#: Option -> its name for people, and how its value is written.
+#: Option -> its name in texts, and how its value is written.
 _WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
     "tier": ("preset", _text),
     "size": ("buffer size", _size),

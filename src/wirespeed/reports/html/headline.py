@@ -38,7 +38,7 @@ class Headline:
     Attributes:
         word: PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
         css: CSS class of the verdict.
-        sentence: The cause, or what is the case.
+        sentence: The cause, or what was found.
         extent: How much of the run it concerns.
         advice, command: What to do, and a command that helps; empty if nothing is wrong, or if there is none.
         host: Name of the host.

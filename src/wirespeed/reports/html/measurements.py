@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -103,30 +103,39 @@ def group_id(run: int | None, kind: PathKind) -> str:
     return "" if run is None else f"paths-{run}-{path_kinds().index(kind)}"
 
 
-def path_groups(run: int | None, judged: Judged) -> tuple[PathGroup, ...]:
+def path_groups(run: int | None, judged: Judged, shown: Collection[str] = ()) -> tuple[PathGroup, ...]:
     """The measured testcases by kind of path, the worst first.
 
     Args:
         run: Index of the run in the page; None without a page.
         judged: The run.
+        shown: Testcases that another section shows: only their bad tables are shown here.
     """
     by_kind = grouped(
         (path_kind(result.name, collective=result.collective is not None), (i, result))
         for i, result in enumerate(judged.document.testcases)
         if result.status is not Status.WAIVED and result.name != PEER_ACCESS
+        if result.name not in shown or judged.check.testcases[result.name].is_bad
     )
-    groups = (_group(run, kind, by_kind[kind], judged) for kind in path_kinds() if kind in by_kind)
+    groups = (_group(run, kind, by_kind[kind], judged, shown) for kind in path_kinds() if kind in by_kind)
     return tuple(sorted(groups, key=lambda group: not group.bad))
 
 
 def _group(
-    run: int | None, kind: PathKind, results: Sequence[tuple[int, TestcaseResult]], judged: Judged
+    run: int | None,
+    kind: PathKind,
+    results: Sequence[tuple[int, TestcaseResult]],
+    judged: Judged,
+    shown: Collection[str],
 ) -> PathGroup:
     """The testcases of one kind of path."""
     names = {result.name for _, result in results}
     of_kind = [judgement for judgement in judged.check.judgements if judgement.key.testcase in names]
     figure = next((figure for figure in judged.overview.figures if figure.kind == kind), None)
-    all_families = families(run, results, judged.judgements)
+    covered = [one for one in results if one[1].name in shown]
+    others = [one for one in results if one[1].name not in shown]
+    all_families = [family for family in families(run, covered, judged.judgements) if family.bad]
+    all_families += families(run, others, judged.judgements)
     bad = any(judgement.verdict.is_bad for judgement in of_kind)
     verdict = worst(
         judgement.verdict for judgement in of_kind if judgement.key.column or judgement.verdict.is_bad

@@ -10,14 +10,17 @@ from ...document import Document
 from ...errors import UsageError
 from ...judging.judged import Judged
 from ...judging.verdict import Verdict
-from ...results.read_many import no_collections
+from ...results.compare import Comparison
+from ...results.read_many import Unreadable, no_collections
 from ...statistics import grouped
 from ...units import many
-from .comparison import ComparedRun, compared
+from ..comparisons import VERDICTS, counted, likely_cause, sentence, side_of
+from ..looks import SIGNS
+from .comparison import Compared, ComparedRun, compared, compared_sides
 from .embedded import ROOM
 from .headline import Headline, banner
 from .run_view import run_view
-from .templates import rendered, source
+from .templates import capital, rendered, source
 
 #: With more runs than this, each run is packed, and unpacked when you open it.
 _MOST_UNPACKED = 8
@@ -43,12 +46,47 @@ def page(runs: Sequence[Document | Judged], room: int = ROOM, labels: Sequence[s
     if len(documents) > 1 and any(document.qualification for document in documents):
         raise UsageError("qualifications of nodes are not compared; write a page of each, or pass --fleet")
     with no_collections():
-        views = [
-            run_view(i, run, room // len(runs), labels[i] if labels else "") for i, run in enumerate(judged)
-        ]
-        comparison = compared(documents) if len(documents) > 1 else None
+        views = _views(judged, room, labels)
+        names = [view["label"] for view in views]
+        comparison = compared(documents, names) if len(documents) > 1 else None
     first: Headline = _of_all(views, comparison.runs) if comparison else views[0]["headline"]
-    simulated = banner([document.simulated for document in documents])
+    return _page(views, first, comparison)
+
+
+def page_of_sides(comparison: Comparison, unreadable: Sequence[Unreadable] = ()) -> str:
+    """Render one page of the runs before and after, of many the first ones.
+
+    Args:
+        comparison: The comparison.
+        unreadable: The files that cannot be read.
+    """
+    most = max(1, _MOST_UNPACKED // 2)
+    before, after = comparison.before[:most], comparison.after[:1]
+    views = _views([Judged(document) for document in (*before, *after)], ROOM, ())
+    verdict, (cause, advice) = VERDICTS[comparison.conclusion], likely_cause(comparison)
+    text = "; likely cause: ".join(filter(None, (sentence(comparison), cause)))
+    sides = (f"before: {side_of(comparison.before)}", f"after: {side_of(comparison.after)}")
+    last: Headline = views[-1]["headline"]
+    first = Headline(
+        verdict.word.upper(), SIGNS[verdict].css, capital(text), counted(comparison, unreadable),
+        capital(advice.do), advice.command, last.host, sides, last.date,
+    )  # fmt: skip
+    return _page(
+        views, first, compared_sides(comparison, len(before)), [f"unreadable: {f}" for f in unreadable]
+    )
+
+
+def _views(judged: Sequence[Judged], room: int, labels: Sequence[str]) -> list[dict[str, Any]]:
+    return [
+        run_view(i, run, room // len(judged), labels[i] if labels else "") for i, run in enumerate(judged)
+    ]
+
+
+def _page(
+    views: list[dict[str, Any]], first: Headline, comparison: Compared | None, unreadable: Sequence[str] = ()
+) -> str:
+    """The page of some runs."""
+    simulated = banner([bool(view["simulated"]) for view in views])
     return rendered(
         "page.html", source("style.css"), source("script.js"),
         title=_title(first, len(views), bool(simulated)),
@@ -57,6 +95,7 @@ def page(runs: Sequence[Document | Judged], room: int = ROOM, labels: Sequence[s
         causes=f"causes-{views[0]['index']}" if len(views) == 1 and views[0]["causes"] else "",
         runs=views,
         comparison=comparison,
+        unreadable=unreadable,
         quiet=_quiet(views, comparison.runs) if comparison else [],
         pack=len(views) > _MOST_UNPACKED,
         simulated=simulated,
@@ -124,12 +163,13 @@ def _contents(runs: Sequence[dict[str, Any]], *, compare: bool) -> list[tuple[st
     if whole := run["whole"]:
         return [(f"{whole.id}-0", whole.name), ("environment-0", "Environment")]
     sections = (
+        *((f"{part.id}-0", part.name, True) for part in run["first"]),
         ("machine-0", "Machine", True),
         ("causes-0", "Causes" if run["causes"] else "Notes", run["causes"] or run["notes"]),
         *((f"{part.id}-0", part.name, True) for part in run["before_gates"]),
         ("gates-0", "Thresholds", run["gates"]),
         *((f"{part.id}-0", part.name, True) for part in run["before_results"]),
-        ("results-0", "Measurements", True),
+        ("results-0", "Measurements", run["groups"] or run["waived"]),
         ("state-0", "State", run["charts"] or run["changes"]),
         ("environment-0", "Environment", True),
     )

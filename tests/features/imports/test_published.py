@@ -1,0 +1,123 @@
+"""Published outputs: no value of a normal machine is bad, a slower one is never milder, and what others asked
+about is named. `docs/results/published.md` has the sources.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.document import Document
+from wirespeed.judging.check import Check
+from wirespeed.judging.verdict import Verdict
+from wirespeed.measurement import Unit
+
+FOLDER = Path(__file__).parents[2] / "data/published"
+#: Machines of logs that do not name their GPUs.
+MACHINES = {
+    "nvbandwidth-a100-readme": "dgx-a100-40g-8",
+    "nvbandwidth-h100-issue24": "hgx-h100-8",
+    "nvbandwidth-gb200-azure": "gb200-1",
+}
+#: NICs of the hosts of logs that do not name them.
+NICS = {"nccl-tests-2xh100-a3mega": "8x200G"}
+#: Logs in which nothing is judged: host memory is unknown.
+UNJUDGED = {"mlc-cnf-testbed"}
+LOGS = sorted(FOLDER.glob("*.txt"))
+#: What is said of logs whose posters ask or complain: the testcase that is slow, and why; nothing if such
+#: machines reach no more, as the answers say.
+ASKED = {
+    "nvbandwidth-a100-issue42": ("", ""),
+    "nvbandwidth-a6000-issue50": ("", ""),  # "these look good"
+    "nvbandwidth-h100-issue24": ("host_to_device_memcpy_sm", "slower than usual"),
+    "nvbandwidth-h20-3e-issue48": ("", ""),
+    "nvbandwidth-rtx4090-issue15": ("", ""),
+    "p2p-h100-nccl-issue1264": ("", ""),  # 783 of 900 GB/s is what NVLink 4 reaches
+    "p2p-rtx4090-tinygrad-issue44": ("device_to_device_memcpy_write_ce", "capacity is unknown"),
+}
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_no_value_of_a_healthy_machine_fails(path: Path) -> None:
+    document = wirespeed.load_log(path, MACHINES.get(path.stem), NICS.get(path.stem))
+    check = wirespeed.judge(document)
+    bad = [j for j in check.judgements if j.verdict in (Verdict.FAIL, Verdict.IMPLAUSIBLE, Verdict.WARN)]
+    assert bad == []
+    assert check.verdict is (Verdict.UNKNOWN if path.stem in UNJUDGED else Verdict.PASS)
+    assert bool(check.uncovered) == (path.stem in UNJUDGED)
+    assert document.imported[0].unknown == 0
+    assert sum(len(table.values()) for r in document.testcases for table in r.tables) > 0
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("asked/*.txt")), ids=lambda path: path.stem)
+def test_what_a_poster_asks_about_is_named(path: Path) -> None:
+    check = wirespeed.judge(wirespeed.load_log(path, MACHINES.get(path.stem)))
+    testcase, why = ASKED[path.stem]
+    assert check.verdict is (Verdict.WARN if testcase else Verdict.PASS)
+    assert not testcase or any(j.key.testcase == testcase and why in j.why for j in check.judgements)
+
+
+def slower(document: Document, factors: float | dict[str, float]) -> Document:
+    """A Document whose rates, of all or of some testcases, are multiplied by a factor."""
+    results = []
+    for result in document.testcases:
+        by = factors if isinstance(factors, float) else factors.get(result.name, 1.0)
+        tables = tuple(
+            replace(table, cells=tuple(replace(c, value=c.value and c.value * by) for c in table.cells))
+            if table.unit is Unit.RATE else table
+            for table in result.tables
+        )  # fmt: skip
+        results.append(replace(result, tables=tables))
+    return replace(document, testcases=tuple(results))
+
+
+@pytest.mark.parametrize(("rate", "verdict"), [(43.7, Verdict.PASS), (43.4, Verdict.WARN)])
+def test_directions_of_pcie_that_differ_by_a_fifth(rate: float, verdict: Verdict, tmp_path: Path) -> None:
+    """21.85 and 21.7 GB/s next to 27.2; each is within what such links reach."""
+    text = "nvbandwidth Version: v0.10.0\nDevice 0: NVIDIA L40S\n\n"
+    for name, value in (("host_to_device", rate / 2), ("device_to_host", 27.2)):
+        text += f"Running {name}_memcpy_ce.\nmemcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n"
+        text += f"           0\n 0     {value:.2f}\n\n"
+    (tmp_path / "log.txt").write_text(text)
+    check = wirespeed.judge(wirespeed.load_log(tmp_path / "log.txt"))
+    assert check.verdict is verdict
+    slow = [j for j in check.judgements if "than the other direction" in j.why]
+    assert bool(slow) is verdict.is_bad
+
+
+#: How good a verdict is; what is not judged must not become so because it is slower.
+_MILD = {Verdict.IMPLAUSIBLE: 0, Verdict.FAIL: 0, Verdict.WARN: 1, Verdict.PASS: 2, Verdict.UNKNOWN: 3}
+
+
+def is_milder(now: Check, before: Check) -> bool:
+    return _MILD[now.verdict] > _MILD[before.verdict]
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.rglob("*.txt")), ids=lambda path: path.stem)
+def test_a_slower_machine_never_gets_a_milder_verdict(path: Path) -> None:
+    document = wirespeed.load_log(path, MACHINES.get(path.stem), NICS.get(path.stem))
+    before = wirespeed.judge(document)
+    for percent in range(95, 4, -10):
+        now = wirespeed.judge(slower(document, percent / 100))
+        assert not is_milder(now, before), percent
+        before = now
+
+
+@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+def test_one_slower_testcase_never_gets_a_milder_verdict(path: Path) -> None:
+    document = wirespeed.load_log(path, MACHINES.get(path.stem), NICS.get(path.stem))
+    for name in {result.name for result in document.testcases}:
+        before = wirespeed.judge(document)
+        for by in (0.8, 0.6, 0.3):
+            now = wirespeed.judge(slower(document, {name: by}))
+            assert not is_milder(now, before), (name, by)
+            assert _MILD[now.testcases[name]] <= _MILD[before.testcases[name]], (name, by)
+            before = now
+
+
+def test_every_log_has_a_source() -> None:
+    page = (FOLDER.parents[2] / "docs/results/published.md").read_text()
+    assert [path.stem for path in FOLDER.rglob("*.txt") if f"`{path.stem}`" not in page] == []

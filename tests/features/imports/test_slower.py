@@ -1,0 +1,130 @@
+"""A slower value never gets a milder verdict, and never loses it: logs of others and simulated machines,
+whose values are slower by factors from 1 to 0.1, all of them or those of one path of one GPU.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace as struct_replace
+
+import wirespeed
+from wirespeed.document import Document
+from wirespeed.features import imports
+from wirespeed.features.imports.log import FoundCollective, FoundLog, FoundTable
+from wirespeed.judging.judge import judge
+from wirespeed.judging.verdict import Verdict
+from wirespeed.measurement import Unit
+from wirespeed.tables import Half
+
+DATA = Path(__file__).parents[2] / "data"
+FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+PATHS = {
+    "all": re.compile(""), "host": re.compile("host_to_device|device_to_host"),
+    "peers": re.compile("device_to_device"), "memory": re.compile("device_(local|stream)"),
+}  # fmt: skip
+#: Logs of one kind each: copies and collectives, bridged and switched, PCIe and C2C, known and unknown GPUs.
+LOGS = [
+    "published/babelstream-rtx2060-alpaka", "published/nvbandwidth-gb300-station",
+    "published/nvbandwidth-h800-0.2", "published/nccl-tests-h200-azure",
+    "published/asked/p2p-rtx4090-tinygrad-issue44", "reports/nccl-sendrecv-without-name",
+    "reports/nccl-six-slow-values", "reports/p2p-cannot-access", "logs/subset-of-gpus", "logs/p2p8-nccl4",
+    "logs/multinode-advice", "logs/bridged-pair",
+]  # fmt: skip
+#: Testcase, row and column of a value -> its factor.
+Factor = Callable[[str, str, str], float]
+
+
+def mildness(document: Document) -> int:
+    """How good the verdict is; none is the mildest."""
+    verdict = judge(document).verdict
+    return 0 if verdict.is_failure else 1 if verdict is Verdict.WARN else 2 if verdict is Verdict.PASS else 3
+
+
+def ways(document: Document) -> Iterator[tuple[str, re.Pattern[str], str]]:
+    """Which values to make slower: of each kind of path all, and those of one GPU."""
+    last = document.machine.gpus[-1].name if document.machine.gpus else ""
+    for name, path in PATHS.items():
+        if any(path.match(result.name) for result in document.testcases):
+            yield from ((name, path, gpu) for gpu in ("", last)[: 1 + bool(last)])
+
+
+def slower(path: re.Pattern[str], gpu: str, by: float) -> Factor:
+    return lambda name, row, column: by if path.match(name) and (not gpu or gpu in (row, column)) else 1.0
+
+
+def scaled(log: FoundLog, factor: Factor) -> FoundLog:
+    """A log whose rates are multiplied by a factor."""
+
+    def table(one: FoundTable) -> FoundTable:
+        if one.unit is not Unit.RATE:
+            return one
+        rows = zip(one.rows or ("",) * len(one.values), one.values, strict=False)
+        values = tuple(
+            tuple(value and value * factor(one.testcase, row, column)
+                  for column, value in zip(one.columns, cells, strict=False))
+            for row, cells in rows
+        )  # fmt: skip
+        return replace(one, values=values)
+
+    def collective(one: FoundCollective) -> FoundCollective:
+        by = factor(one.info.operation, "", "")
+
+        def half(at: Half | None) -> Half | None:
+            return at and struct_replace(
+                at, algorithm=at.algorithm * by, bus=at.bus * by, seconds=at.seconds / by
+            )
+
+        return replace(one, points={n: (half(out), half(within)) for n, (out, within) in one.points.items()})
+
+    tables, collectives = map(table, log.tables), map(collective, log.collectives)
+    return replace(log, tables=list(tables), collectives=list(collectives))
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_a_slower_log_never_gets_a_milder_verdict(name: str) -> None:
+    file = DATA / f"{name}.txt"
+    logs = list(imports._understood(str(file), file.read_bytes()))
+    for what, path, gpu in ways(imports._document([str(file)], logs, None, None)):
+        found = []
+        for by in FACTORS:
+            changed = [scaled(log, slower(path, gpu, by)) for log in logs]
+            found.append(mildness(imports._document([str(file)], changed, None, None)))
+        assert found == sorted(found, reverse=True), (what, gpu, found)
+
+
+def measured_slower(document: Document, factor: Factor) -> Document:
+    """A run whose rates are multiplied by a factor, with those of their samples."""
+    results = []
+    for result in document.testcases:
+        tables = []
+        for table in result.tables:
+            if table.unit is Unit.RATE:
+                cells = []
+                for cell in table.cells:
+                    places = table.rows.labels[cell.row], table.columns.labels[cell.column]
+                    by = factor(result.name, *places)
+                    known = cell.statistics and struct_replace(
+                        cell.statistics, median=cell.statistics.median * by, mean=cell.statistics.mean * by,
+                        min=cell.statistics.min * by, max=cell.statistics.max * by,
+                    )  # fmt: skip
+                    samples = tuple(sample * by for sample in cell.samples)
+                    value = cell.value and cell.value * by
+                    cells.append(struct_replace(cell, value=value, statistics=known, samples=samples))
+                table = struct_replace(table, cells=tuple(cells))
+            tables.append(table)
+        results.append(struct_replace(result, tables=tuple(tables)))
+    return struct_replace(document, testcases=tuple(results))
+
+
+@pytest.mark.parametrize("machine", ["hgx-h200-2", "rtx4090-2", "gh200-1", "pcie-2-no-p2p"])
+def test_a_slower_run_never_gets_a_milder_verdict(machine: str) -> None:
+    document = wirespeed.run(machine=f"simulated:{machine}", tier="quick")
+    for what, path, gpu in ways(document):
+        found = [mildness(measured_slower(document, slower(path, gpu, by))) for by in FACTORS]
+        assert found[0] == 2 and found == sorted(found, reverse=True), (what, gpu, found)
+        assert what == "peers" or found[-1] == 0, (what, gpu, found)

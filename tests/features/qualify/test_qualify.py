@@ -1,0 +1,688 @@
+"""The method of qualify, on simulated clusters: pairs, inference, confirmation, groups, switches, faults."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+import wirespeed
+from wirespeed.cli.main import main
+from wirespeed.errors import ExitCode, MachineError, UsageError
+from wirespeed.features.qualify import slurm as switches
+from wirespeed.features.qualify.cluster import Values
+from wirespeed.features.qualify.cluster_faults import ClusterFault, NicModel
+from wirespeed.features.qualify.inference import Paths, explain, reference_of
+from wirespeed.features.qualify.limits import below_alike
+from wirespeed.features.qualify.measured_topology import Pair, rounds_of_all, topology_of
+from wirespeed.features.qualify.messages import confirmed_by_sizes, sizes_at
+from wirespeed.features.qualify.pairing import groups_of, matchings, representatives, wrongly_blamed
+from wirespeed.features.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
+from wirespeed.features.qualify.simulated_cluster import SimulatedCluster, parse_cluster
+from wirespeed.features.qualify.text import certainty
+from wirespeed.judging.judge import judge
+from wirespeed.judging.qualification_verdict import verdict_of
+from wirespeed.judging.verdict import Verdict
+from wirespeed.qualification import (
+    OF_NODE,
+    EndMemory,
+    PartKind,
+    Qualification,
+    QualifiedNode,
+    RailLimit,
+    Round,
+    SizeCurve,
+    SlowPart,
+    Stage,
+    compact,
+    part_name,
+)
+
+
+def qualified(spec: str, seed: int = 0, within: float = float("inf")) -> Qualification:
+    cluster = parse_cluster(spec, seed=seed)
+    assert cluster is not None
+    return Procedure(cluster, within=within, seed=seed).run()
+
+
+def named(found: Qualification) -> list[str]:
+    return [part_name(culprit, found.nodes) for culprit in found.culprits]
+
+
+class TestMatchings:
+    BLOCKS = tuple(f"block{i // 8}" for i in range(24))
+
+    def test_each_node_has_one_partner_in_a_round_and_many_over_all(self) -> None:
+        rounds = matchings(self.BLOCKS, range(24), 7, seed=1)
+        for pairs in rounds:
+            ends = [node for pair in pairs for node in pair]
+            assert sorted(ends) == list(range(24))
+        partners = {frozenset(pair) for pairs in rounds for pair in pairs}
+        assert len(partners) > 0.9 * 7 * 12
+
+    def test_across_blocks_and_within_them_by_turns(self) -> None:
+        first, second = matchings(self.BLOCKS, range(24), 2, seed=1)
+        assert all(self.BLOCKS[a] != self.BLOCKS[b] for a, b in first)
+        assert all(self.BLOCKS[a] == self.BLOCKS[b] for a, b in second)
+
+    def test_of_an_odd_number_another_node_is_left_out(self) -> None:
+        rounds = matchings([""] * 5, range(5), 6, seed=0)
+        out = {node for pairs in rounds for node in set(range(5)) - {each for pair in pairs for each in pair}}
+        assert all(len(pairs) == 2 for pairs in rounds) and len(out) > 1
+
+    def test_groups_are_blocks_and_representatives_cross_them(self) -> None:
+        inside = groups_of(self.BLOCKS, range(24))
+        assert [len(group) for group in inside] == [8, 8, 8]
+        assert all(len({self.BLOCKS[node] for node in group}) == 3 for group in representatives(inside))
+        assert {len(group) for group in groups_of([""] * 16, range(16))} == {4}
+
+    def test_the_bound_is_that_of_a_binomial_distribution(self) -> None:
+        # More than half of 3 partners: 3 p^2 (1 - p) + p^3.
+        assert wrongly_blamed(3, 0.01) == pytest.approx(3 * 0.01**2 * 0.99 + 0.01**3)
+        assert wrongly_blamed(7) < 1e-6
+
+
+class TestInference:
+    def paths(self, slow: dict[tuple[int, int], float]) -> Paths:
+        """All paths of six nodes with one rail; those that are slow with their factor."""
+        ends = [(a, b) for a in range(6) for b in range(6) if a != b]
+        values = np.array([46e9 * slow.get(end, 1.0) for end in ends])
+        source, target = np.array(ends).T
+        return Paths(source, target, np.zeros(len(ends), dtype=np.int64), values)
+
+    def test_nothing_is_slow(self) -> None:
+        found = explain(self.paths({}), [""] * 6, 1)
+        assert found.culprits == () and found.reference == 46e9 and found.threshold == pytest.approx(0.95)
+
+    def test_both_directions_are_a_nic_and_one_is_a_cable(self) -> None:
+        both = {(2, i): 0.5 for i in range(6)} | {(i, 2): 0.5 for i in range(6)}
+        (nic,) = explain(self.paths(both), [""] * 6, 1).culprits
+        assert (nic.kind, nic.nodes, nic.partners) == (PartKind.NIC, (2,), 5)
+        (cable,) = explain(self.paths({(i, 3): 0.6 for i in range(6)}), [""] * 6, 1).culprits
+        assert (cable.kind, cable.nodes, cable.sends) == (PartKind.CABLE, (3,), False)
+        assert cable.value == pytest.approx(0.6 * 46e9)
+
+    def test_one_slow_path_blames_nobody(self) -> None:
+        assert explain(self.paths({(0, 1): 0.5}), [""] * 6, 1).culprits == ()
+
+    def test_two_nodes_have_only_their_path(self) -> None:
+        ends = np.array([0, 1, 0, 1]), np.array([1, 0, 1, 0])
+        values = np.array([46e9, 20e9, 46e9, 20e9])
+        (path,) = explain(Paths(*ends, np.zeros(4, dtype=np.int64), values), ["", ""], 1).culprits
+        assert path.kind is PartKind.PATH and set(path.nodes) == {0, 1}
+
+    def test_values_that_vary_while_they_are_measured_lower_the_threshold(self) -> None:
+        slow = {(2, i): 0.85 for i in range(6)} | {(i, 2): 0.85 for i in range(6)}
+        assert explain(self.paths(slow), [""] * 6, 1).culprits
+        found = explain(self.paths(slow), [""] * 6, 1, variation=0.2)
+        assert found.culprits == () and found.threshold == pytest.approx(1 - 3.3 * 0.2)
+
+    def of_blocks(
+        self, factor: Callable[[int, int, int], float], rails: int = 1
+    ) -> list[tuple[str, str, float]]:
+        """What explains the paths of three blocks of four nodes, from source, target and rail to a factor."""
+        ends = np.array([(a, b, r) for a in range(12) for b in range(12) for r in range(rails) if a != b])
+        values = np.array([46e9 * factor(a, b, r) for a, b, r in ends.tolist()])
+        found = explain(Paths(*ends.T, values), [f"b{i // 4}" for i in range(12)], rails)
+        return [
+            (c.kind, c.block or f"{c.nodes[0]}.{c.rail}", round(c.value / 46e9, 2)) for c in found.culprits
+        ]
+
+    def test_paths_of_a_spine_switch_that_are_slow_by_chance_are_no_second_one(self) -> None:
+        """Those that share its links with others are slow by different factors."""
+
+        def factor(a: int, b: int, rail: int) -> float:
+            return 1.0 if a // 4 == b // 4 or (7 * a + 3 * b) % 4 else 0.9 if a % 2 else 0.7
+
+        (spine,) = self.of_blocks(factor)
+        assert spine[0] is PartKind.SPINE
+
+    @pytest.mark.parametrize(("within", "count"), [(2, 1), (3, 0)])
+    def test_slow_paths_within_blocks_do_not_lead_through_a_spine_switch(
+        self, within: int, count: int
+    ) -> None:
+        """A quarter of those between are slow; a sixteenth of those within, 2.25 of 36, may be."""
+        inside = [(0, 1), (4, 6), (11, 9)][:within]
+
+        def factor(a: int, b: int, rail: int) -> float:
+            return 0.7 if (a, b) in inside or (a // 4 != b // 4 and not (7 * a + 3 * b) % 4) else 1.0
+
+        assert [kind for kind, *_ in self.of_blocks(factor)] == [PartKind.SPINE] * count
+
+    def test_a_switch_half_of_whose_paths_are_fast_is_not_slow(self) -> None:
+        """Paths from the slow leaf switch to the trunk are as slow as the trunk; its others are not."""
+
+        def factor(a: int, b: int, rail: int) -> float:
+            ends = {a // 4, b // 4}
+            return 0.3 if len(ends) == 2 and 1 in ends else 0.6 if 2 in ends else 1.0
+
+        assert self.of_blocks(factor) == [(PartKind.TRUNK, "b1", 0.3), (PartKind.LEAF, "b2", 0.6)]
+
+    def test_a_node_half_of_whose_paths_are_fast_is_not_slow(self) -> None:
+        def factor(a: int, b: int, rail: int) -> float:
+            slow = {(0, 0): 0.5, (0, 1): 0.7, (1, 1): 0.6}
+            return min(slow.get((a, rail), 1.0), slow.get((b, rail), 1.0))
+
+        assert self.of_blocks(factor, rails=2) == [
+            (PartKind.NIC, "0.0", 0.5), (PartKind.NIC, "1.1", 0.6), (PartKind.NIC, "0.1", 0.7),
+        ]  # fmt: skip
+
+    def test_the_reference_is_that_of_the_fast_paths(self) -> None:
+        values = np.array([46e9] * 4 + [20e9] * 6)
+        assert reference_of(values) == (46e9, 0.0)
+        assert reference_of(np.zeros(0)) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "name"),
+    [
+        ("node=0.7@node5", "node5"),
+        ("gpu=0.5@node5.3", "node5's GPU 3"),
+        ("pcie=0.5@node5.3", "node5's link between host and GPU 3"),
+        ("nic=0.5@node17.3", "node17's NIC of rail 3"),
+        ("cable=0.6@node9.1", "node9's cable of rail 1 (sending)"),
+        ("cable=0.6@node9.1<-", "node9's cable of rail 1 (receiving)"),
+        ("leaf=0.7@block2.4", "leaf switch of block2 of rail 4"),
+        ("trunk=0.7@block1.2", "trunk of block1 of rail 2"),
+        ("spine=0.7@spine1.2", "spine switches of rail 2"),
+        ("spine=0.7@spine1", "spine switches"),
+    ],
+)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_each_kind_of_part_is_named_and_nothing_else(fault: str, name: str, seed: int) -> None:
+    found = qualified(f"dgx-a100-8x32+{fault}+noise=2%", seed)
+    assert named(found) == [name]
+    (culprit,) = found.culprits
+    # Flows that share a link by chance look like a slow spine switch, so that it is only a warning.
+    assert culprit.confirmed is found.fails is (culprit.kind is not PartKind.SPINE)
+    assert verdict_of(found) is (Verdict.FAIL if culprit.confirmed else Verdict.WARN)
+    assert found.excluded == ((f"node{culprit.nodes[0]}",) if culprit.kind in OF_NODE else ())
+
+
+def test_a_slow_spine_switch_beside_other_slow_parts() -> None:
+    """One that is slower than a trunk of the same rail, and the paths of a slow NIC are not taken for it."""
+    for seed in range(5):
+        found = qualified("dgx-a100-8x128+spine=0.6@spine2.1+nic=0.5@node3.1+trunk=0.7@block2.1", seed)
+        assert set(named(found)) == {
+            "node3's NIC of rail 1", "trunk of block2 of rail 1", "spine switches of rail 1",
+        }  # fmt: skip
+        (spine,) = (culprit for culprit in found.culprits if culprit.kind is PartKind.SPINE)
+        assert 0.15 < spine.share < 0.35
+
+
+def test_a_node_that_is_lost_while_it_measures_itself_again_is_no_slow_part() -> None:
+    class Lost(SimulatedCluster):
+        """Only the first measurement answers."""
+
+        def own(self, nodes):
+            values = super().own(nodes)
+            return {} if self.asked else setattr(self, "asked", True) or values
+
+    cluster = Lost(16, 8, 8, faults=(ClusterFault(PartKind.GPU, 3, 2),))
+    cluster.asked = False  # type: ignore[attr-defined]
+    found = Procedure(cluster).run()
+    assert not found.culprits and [each.stage for each in found.rounds].count(Stage.OWN) == 1
+
+
+def test_nodes_none_of_which_answers_are_missing() -> None:
+    class Gone(SimulatedCluster):
+        def own(self, nodes):
+            return {}
+
+    assert all(node.missing == "does not answer" for node in Procedure(Gone(4, 8, 8)).run().nodes)
+
+
+def test_nodes_without_gpus_measure_their_memory() -> None:
+    found = qualified("cpu-2-socketsx16+memory=0.6@node4")
+    assert named(found) == ["node4's host memory of NUMA node 0"] and found.excluded == ("node4",)
+    assert found.rounds[0].parts == (PartKind.MEMORY,) and found.nodes[0].rails == 1
+
+
+@pytest.mark.parametrize("kind", ["leaf", "trunk"])
+def test_a_switch_that_is_slow_by_little_is_not_many_slow_nics(kind: str) -> None:
+    for seed in range(5):
+        found = qualified(f"dgx-a100-8x128+{kind}=0.88@block3.2+noise=3%", seed)
+        (culprit,) = found.culprits
+        assert culprit.kind in (PartKind.LEAF, PartKind.TRUNK) and culprit.block == "block3"
+
+
+def test_a_good_cluster_takes_few_rounds_and_passes() -> None:
+    found = qualified("dgx-a100-8x64")
+    assert not found.fails and found.compared and not found.culprits and not found.excluded
+    stages = [each.stage for each in found.rounds]
+    assert stages.count(Stage.PAIRS) == FEWEST_PAIR_ROUNDS < PAIR_ROUNDS
+    assert Stage.CONFIRM not in stages and Stage.GROUPS in stages
+
+
+def test_several_parts_of_different_depths() -> None:
+    faults = "+nic=0.5@node3.0+cable=0.75@node20.7+leaf=0.6@block3.2+node=0.8@node40"
+    assert set(named(qualified(f"dgx-a100-8x64{faults}"))) == {
+        "node3's NIC of rail 0", "node20's cable of rail 7 (sending)", "leaf switch of block3 of rail 2",
+        "node40",
+    }  # fmt: skip
+
+
+def test_missing_nodes_are_findings() -> None:
+    found = qualified("dgx-a100-8x16+lost@node3+nic=0.5@node7.1")
+    assert found.fails and found.excluded == ("node3", "node7")
+    assert found.chosen == tuple(f"node{i}" for i in range(16) if i not in (3, 7))
+
+
+def test_a_value_that_was_slow_once_is_no_finding() -> None:
+    for seed in range(10):
+        cluster = SimulatedCluster(72, 8, 8, seed=seed, transient=0.002)
+        found = Procedure(cluster, seed=seed).run()
+        assert not found.fails, named(found)
+
+
+def test_groups_that_are_slow_only_together_are_measured_twice() -> None:
+    class Together(SimulatedCluster):
+        """Rings that hold nodes 1 and 5 are slow; no pair is."""
+
+        def groups(self, groups):
+            values = super().groups(groups)
+            return np.where([{1, 5} <= set(group) for group in groups], values / 2, values)
+
+    found = Procedure(Together(16, 8, 8), seed=0).run()
+    (culprit,) = found.culprits
+    assert culprit.kind is PartKind.BETWEEN and culprit.nodes == tuple(range(8))
+    assert culprit.confirmed and found.fails and not found.excluded
+    assert sum(tuple(range(8)) in each.groups for each in found.rounds) == 2
+
+
+@pytest.mark.parametrize("block", [1, 32])
+@pytest.mark.parametrize("rails", [1, 8])
+def test_a_nic_of_which_one_direction_is_fast_again_is_a_cable(rails: int, block: int) -> None:
+    """As measured over MPI on a busy machine: what node 1 received was slow in some rounds."""
+
+    class Busy(SimulatedCluster):
+        shares = iter([0.98, 0.84, 0.81, 0.52])
+
+        def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+            values = super().pairs(pairs)
+            for i, pair in enumerate(pairs):
+                if 1 in pair:
+                    values[i, 1 - pair.index(1)] *= next(self.shares, 1.0)
+            return values
+
+    found = Procedure(Busy(3, block, rails, faults=(ClusterFault(PartKind.CABLE, 1, 0, 0.5),))).run()
+    of_rail = " of rail 0" if rails > 1 else ""
+    assert named(found) == [f"node1's cable{of_rail} (sending)"] and found.culprits[0].confirmed
+
+
+def test_rounds_without_time_are_left_out_and_noted() -> None:
+    found = qualified("dgx-a100-8x16+nic=0.5@node3.0", within=30)
+    assert sum(each.seconds for each in found.rounds) <= 30
+    assert any(doubt.startswith("no time was left for") for doubt in found.doubts)
+    # Suspects that could not be confirmed are no failure.
+    if found.culprits:
+        assert not found.culprits[0].confirmed and not found.fails
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6])
+def test_noise_alone_blames_nobody(noise: float) -> None:
+    for nodes, rails in ((8, 1), (16, 8), (72, 8)):
+        for seed in range(5):
+            found = Procedure(SimulatedCluster(nodes, 8, rails, noise=noise, seed=seed), seed=seed).run()
+            assert not found.culprits and not found.fails
+    assert found.compared == (noise < 0.15)
+    assert 0.9 * noise < found.noise < 1.4 * noise
+
+
+def test_what_was_not_compared_is_no_pass() -> None:
+    document = wirespeed.run(["host_stream_copy"], machine="simulated:dgx-a100-8", samples=2, copies=1)
+    short = replace(document, qualification=qualified("dgx-a100-8x16", within=20))
+    assert short.qualification.doubts == ("no time was left for collectives of groups",)
+    assert judge(short).verdict is Verdict.WARN
+    assert "warning: no time was left for collectives of groups" in wirespeed.render(short, "table")
+    varying = SimulatedCluster(16, 8, 8)
+    varied = np.random.default_rng(1).uniform(1e12, 2e12, (16, 8))
+    varying.own = lambda nodes: {PartKind.GPU: varied}  # type: ignore[method-assign]
+    found = Procedure(varying, seed=0).run()
+    assert not found.culprits and found.doubts[0].startswith("GPUs by themselves were not compared")
+    assert verdict_of(found) is Verdict.WARN
+
+
+def test_too_much_noise_and_too_few_nodes_are_not_judged() -> None:
+    noisy = Procedure(SimulatedCluster(8, 8, 1, noise=0.4), seed=0).run()
+    assert not noisy.compared and noisy.has_peers
+    two = Procedure(SimulatedCluster(2, 8, 1, nic=NicModel(gbits=0)), seed=0).run()
+    assert not two.compared and not two.has_peers and not two.varies
+    assert "They are equally fast" in certainty(two)
+    noisy = Procedure(SimulatedCluster(2, 8, 1, noise=0.4, nic=NicModel(gbits=0)), seed=0).run()
+    assert noisy.varies and not noisy.compared
+    assert certainty(noisy).startswith("Not judged: measured paths vary by ")
+    early = replace(two, rounds=two.rounds[:1], noise=0.0, threshold=0.0)
+    assert "equally fast" not in certainty(early) and not early.varies
+
+
+@pytest.mark.long
+def test_4096_nodes_take_seconds() -> None:
+    started = time.process_time()
+    found = qualified("dgx-a100-8x4096+nic=0.5@node4000.3")
+    assert named(found) == ["node4000's NIC of rail 3"]
+    assert time.process_time() - started < 30  # about two, and more where lines are counted
+
+
+def test_a_seed_makes_the_same_choice() -> None:
+    assert qualified("dgx-a100-8x16", seed=4) == qualified("dgx-a100-8x16", seed=4)
+    assert qualified("dgx-a100-8x16", seed=4) != qualified("dgx-a100-8x16", seed=5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        ("dgx-a100-8x16+nic=0.5@node16.0", "write node0 to node15, with .0 to .7"),
+        ("dgx-a100-8x16+leaf=0.5@block2.0", "write block0 to block1"),
+        ("dgx-a100-8x16+nic=0.5@block0.0", "write node0 to node15"),
+        ("dgx-a100-8x16+nic=1.5@node0.0", "unknown fault"),
+        ("dgx-a100-8x16+fire=0.5@node0", "unknown fault"),
+        ("dgx-a100-8x2+mtuu=1500@node0", "did you mean 'mtu'"),
+        ("dgx-a100-8x16+lost@node99", "write node0 to node15"),
+        ("dgx-a100-8x16+memory=0.5@node3", "nodes with GPUs do not measure it"),
+        ("cpu-2-socketsx16+pcie=0.5@node3", "nodes without GPUs do not measure it"),
+        ("dgx-a100-8x1", "2 to 16384 nodes, not 1"),
+        ("dgx-a100-8x99999", "2 to 16384 nodes"),
+        ("dgx-a100-8x16+noise=much", "much"),
+    ],
+)
+def test_bad_clusters(spec: str, says: str) -> None:
+    with pytest.raises((MachineError, UsageError), match=says):
+        parse_cluster(spec)
+
+
+FILE = """
+machine = "dgx-a100-8"
+rails = 2
+spines = 2
+rate = "20 GB/s"
+faults = ["nic=0.5@gpu-b3.1"]
+
+[leaves]
+rack1 = "gpu-a[0-7]"
+rack2 = "gpu-b[0-5]"
+"""
+
+
+def test_a_file_describes_nodes_and_switches(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(FILE)
+    found = qualified(f"{file}+leaf=0.7@rack1.0+lost@gpu-a2")
+    assert [node.name for node in found.nodes] == [f"gpu-a{i}" for i in range(8)] + [
+        f"gpu-b{i}" for i in range(6)
+    ]
+    assert {(node.block, node.rails) for node in found.nodes} == {("rack1", 2), ("rack2", 2)}
+    assert set(named(found)) == {"gpu-b3's NIC of rail 1", "leaf switch of rack1 of rail 0"}
+    assert found.excluded == ("gpu-a2", "gpu-b3") and 19e9 < found.culprits[0].expected < 21e9
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("dgx-a100-8", "tractor"), "unknown machine 'tractor'"),
+        (("gpu-b[0-5]", "gpu-a[5-9]"), "two leaf switches have the node gpu-a5"),
+        (("spines = 2", "spines = 0"), "1 to 1024 spine switches, not 0"),
+        (("rails = 2", "rails = 99"), "1 to 64 rails, not 99"),
+        (("rails", "trails"), "does not describe a cluster: .*trails"),
+        (("[leaves]", "[leaves"), "does not describe a cluster"),
+        (("gpu-b3.1", "gpu-b3.2"), "write gpu-a0 to gpu-b5, with .0 to .1 for the rail"),
+        (("20 GB/s", "fast"), "fast"),
+        (("gpu-a[0-7]", "gpu-a[7-0]"), "is not a range"),
+    ],
+)
+def test_bad_files(tmp_path: Path, change: tuple[str, str], says: str) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(FILE.replace(*change))
+    with pytest.raises((MachineError, UsageError), match=says):
+        parse_cluster(str(file))
+    assert main(["qualify", "--machine", f"simulated:{file}", "--no-save"]) == ExitCode.USAGE
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(MachineError, match=r"cannot read .*: No such file"):
+        parse_cluster(str(tmp_path / "none.toml"))
+
+
+def test_one_machine_is_no_cluster() -> None:
+    assert parse_cluster("dgx-a100-8") is None
+    assert parse_cluster("nowherex16") is None
+
+
+class TestMeasuredTopology:
+    def latencies(self, blocks: list[str]) -> list[tuple[list[Pair], Values]]:
+        random = np.random.default_rng(0)
+        return [
+            (pairs, np.array([
+                1e-5 * (1 + (blocks[a] != blocks[b])) * np.exp(random.normal(0, 0.05)) for a, b in pairs
+            ]))
+            for pairs in rounds_of_all(range(len(blocks)), seed=1)
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize("count", [2, 5, 8, 17, 64])
+    def test_each_pair_twice(self, count: int) -> None:
+        rounds = rounds_of_all(range(count), seed=0)
+        pairs = [frozenset(pair) for each in rounds for pair in each]
+        assert len(pairs) == 2 * len(set(pairs)) == count * (count - 1)
+        assert all(len({node for pair in each for node in pair}) == 2 * len(each) for each in rounds)
+
+    def test_of_many_nodes_some_pairs(self) -> None:
+        rounds = rounds_of_all(range(512), seed=0)
+        assert len(rounds) == 182 and all(len(each) == 256 for each in rounds)
+
+    def test_groups_are_the_blocks(self) -> None:
+        blocks = [f"switch{i % 4}" for i in range(32)]
+        found = topology_of(32, self.latencies(blocks), 0)
+        assert "4 groups" in found.note
+        assert len(set(zip(blocks, found.blocks, strict=True))) == 4
+
+    def test_one_switch_forms_no_groups(self) -> None:
+        found = topology_of(16, self.latencies(["one"] * 16), 0)
+        assert set(found.blocks) == {""} and "form no groups" in found.note
+
+    def test_a_node_alone_has_no_group(self) -> None:
+        found = topology_of(17, self.latencies(["a"] * 8 + ["b"] * 8 + ["alone"]), 0)
+        assert found.blocks[16] == "" and "" not in found.blocks[:16]
+
+    def test_latencies_that_contradict_each_other(self) -> None:
+        random = np.random.default_rng(0)
+        chance = [(pairs, random.choice([1e-5, 3e-5], len(pairs))) for pairs, _ in self.latencies(["a"] * 32)]
+        found = topology_of(32, chance, 0)
+        assert set(found.blocks) == {""} and "contradict" in found.note
+
+    def test_nothing_measured(self) -> None:
+        for measured in ([], [([(0, 1)], np.array([np.nan]))]):
+            assert set(topology_of(4, measured, 0).blocks) == {""}
+
+    def test_a_slow_switch_is_found_in_them(self, capsys: pytest.CaptureFixture[str]) -> None:
+        machine = "simulated:dgx-a100-8x64+leaf=0.6@block2.1"
+        assert main(["qualify", "--machine", machine, "--topology", "measured", "--no-save"]) == 1
+        text = capsys.readouterr().out
+        assert re.search(
+            "inferred from latencies: 8 groups, [34]\\S* us within and [67]\\S* us between groups", text
+        )
+        assert text.count("slow: ") == 1 and re.search("slow: leaf switch of group[0-7] of rail 1", text)
+
+    def test_it_requires_tcp(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["qualify", "--topology", "measured", "--over", "nccl"]) == 2
+        assert "requires --transport tcp" in capsys.readouterr().err
+
+
+class TestSwitches:
+    def test_lists_of_hosts(self) -> None:
+        assert switches.hosts_of("rack[01-03,20],login") == ["rack01", "rack02", "rack03", "rack20", "login"]
+        assert switches.hosts_of("r[0-1]n[0-1]x") == ["r0n0x", "r0n1x", "r1n0x", "r1n1x"]
+        assert switches.hosts_of("") == []
+
+    @pytest.mark.parametrize(
+        "text",
+        ["n[3-1]", "n[]", "n[,]", "n[1-]", "n[--]", "n[[1-2]]", "n[1-2", "n]1", "a,,b", "n[0-99999999]",
+         "n[0-999]m[0-999]x[0-9]", "n[0-9999999999999999999]", ",".join(["n[0-99999]"] * 3)],
+    )  # fmt: skip
+    def test_hostile_lists_are_one_clear_line(self, text: str) -> None:
+        with pytest.raises(UsageError) as error:
+            switches.hosts_of(text)
+        assert "\n" not in str(error.value) and len(str(error.value)) < 200
+
+    def test_a_list_is_made_compact_and_read_again(self) -> None:
+        hosts = ["node1", "node2", "node3", "node7", "login", "rack01", "rack02"]
+        assert compact(hosts) == "node[1-3,7],rack[01-02],login"
+        assert sorted(switches.hosts_of(compact(hosts))) == sorted(hosts)
+        assert compact(["node5"]) == "node5" and compact([]) == ""
+
+    def test_topology_of_a_file(self, tmp_path: Path) -> None:
+        file = tmp_path / "topology.txt"
+        file.write_text(
+            "SwitchName=leaf0 Level=0 LinkSpeed=1 Nodes=node[0-1]\n"
+            "SwitchName=leaf1 Level=0 LinkSpeed=1 Nodes=node[2-3]\n"
+            "SwitchName=spine Level=1 LinkSpeed=1 Nodes=node[0-3] Switches=leaf[0-1]\n"
+        )
+        leaves = switches.topology(str(file), {})
+        assert leaves == {"node0": "leaf0", "node1": "leaf0", "node2": "leaf1", "node3": "leaf1"}
+
+    @pytest.mark.parametrize("text", ["", "nothing of the kind", "SwitchName=spine Level=1 Nodes=node0"])
+    def test_a_file_without_leaf_switches_is_refused(self, text: str, tmp_path: Path) -> None:
+        file = tmp_path / "topology.txt"
+        file.write_text(text)
+        with pytest.raises(UsageError, match="names no leaf switch"):
+            switches.topology(str(file), {})
+
+    def test_a_file_that_is_missing_is_one_line(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["qualify", "--topology", "/nowhere"]) == 2
+        error = capsys.readouterr().err
+        assert "/nowhere" in error and error.count("\n") == 1
+
+    def test_slurm_is_asked_only_in_its_jobs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        scontrol = tmp_path / "scontrol"
+        scontrol.write_text("#!/bin/sh\necho 'SwitchName=s0 Level=0 Nodes=a[1-2]'\n")
+        scontrol.chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+        assert switches.topology(None, {}) == {}
+        assert switches.topology(None, {"SLURM_JOB_ID": "1"}) == {"a1": "s0", "a2": "s0"}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"culprits": (SlowPart(PartKind.NIC, (5,)),)},
+        {"culprits": (SlowPart(PartKind.NIC, ()),)},
+        {"culprits": (SlowPart(PartKind.PATH, (0,)),)},
+    ],
+)
+def test_a_document_that_names_other_nodes_is_refused(bad: dict[str, tuple[SlowPart, ...]]) -> None:
+    from wirespeed.qualification import QualifiedNode
+
+    with pytest.raises(ValueError, match="node"):
+        Qualification((QualifiedNode("a"), QualifiedNode("b")), **bad)
+
+
+class Silent(SimulatedCluster):
+    """Two nodes without data between them; the second one may be lost on the way."""
+
+    lost = ""
+
+    def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
+        first, second = self.nodes
+        self.nodes = (first, replace(second, missing=self.lost))
+        return super().pairs(pairs) * np.nan
+
+
+@pytest.mark.parametrize("lost", ["", "does not answer (rank 1)"])
+def test_a_node_is_not_missing_because_its_only_partner_is(lost: str) -> None:
+    cluster = Silent(2)
+    cluster.lost = lost
+    missing = [node.missing for node in Procedure(cluster).run().nodes]
+    assert missing == ["", lost] if lost else all("a firewall may block" in text for text in missing)
+
+
+class TestMessages:
+    """Rates of messages by their size, and what large ones show."""
+
+    SIZES = tuple(2**16 << i for i in range(11))
+
+    @pytest.mark.parametrize(("startup", "rate"), [(12e-6, 46e9), (0.3e-3, 1.2e9), (0.0, 5e6)])
+    def test_a_message_takes_a_start_up_and_its_bytes_at_a_rate(self, startup: float, rate: float) -> None:
+        rates = {size: size / (startup + size / rate) for size in self.SIZES}
+        found = SizeCurve(EndMemory.HOST, False, 0, 1, 0, rates).fitted
+        assert found == (pytest.approx(startup, rel=1e-3, abs=1e-9), pytest.approx(rate, rel=1e-3))
+
+    def test_rates_that_fit_no_start_up(self) -> None:
+        """Small messages that are faster (a cache), one size, and sizes whose times fall."""
+        for rates in ({2**16: 9e9, 2**20: 3e9, 2**26: 1e9}, {2**20: 2e9}, {2**16: 1.0, 2**26: 1e12}):
+            startup, rate = SizeCurve(EndMemory.HOST, False, 0, 1, 0, rates).fitted
+            assert startup >= 0 and 0 < rate <= 1e12 * 1.001
+
+    def test_one_value_of_each_size_is_the_median_of_its_rounds(self) -> None:
+        rounds = [
+            Round(Stage.SIZES, ((0, 1),) * 2, ((value, 2 * value), (None, value)), sizes=(64, 128),
+                  memory=EndMemory.HOST)
+            for value in (1.0, 3.0, 7.0)
+        ]  # fmt: skip
+        found = Qualification((QualifiedNode("a"), QualifiedNode("b")), tuple(rounds))
+        there, back = found.curves
+        assert (there.source, there.target, there.rates) == (0, 1, {64: 3.0})
+        assert (back.source, back.target, back.rates) == (1, 0, {64: 6.0, 128: 3.0})
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"sizes": (64,)}, {"sizes": (64, 0)}, {"memory": None},
+            {"groups": ((0, 1), (0,))}, {"groups": ((0, 1), (0, 1, 0))},
+        ],
+    )  # fmt: skip
+    def test_rounds_of_a_file_that_contradict_themselves_are_refused(self, wrong: dict[str, object]) -> None:
+        values: dict[str, object] = {"groups": ((0, 1),) * 2, "values": ((1.0, 1.0),) * 2, "sizes": (64, 128)}
+        each = Round(Stage.SIZES, **(values | {"memory": EndMemory.HOST} | wrong))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="sizes, memory and two ends"):
+            Qualification((QualifiedNode("a"), QualifiedNode("b")), (each,))
+
+    @pytest.mark.parametrize(("rate", "confirmed"), [(10.0, False), (9.9, True)])
+    def test_only_messages_in_one_direction_confirm_what_is_slow_in_one(
+        self, rate: float, confirmed: bool
+    ) -> None:
+        """Both directions at once may be slower: they have a limit of their own."""
+        rounds = [
+            Round(Stage.SIZES, ((0, 1),), ((value, value),), sizes=(2**26,), memory=EndMemory.HOST, both=both)
+            for both, value in ((False, rate), (True, 6.0))
+        ]
+        limits = tuple(RailLimit(node, -1, port=12, least=10, both=5) for node in range(2))
+        nodes = (QualifiedNode("a"), QualifiedNode("b"))
+        part = SlowPart(PartKind.PATH, (0, 1), 0, value=9.0, expected=12.0, limited=True)
+        found = Qualification(nodes, tuple(rounds), limits=limits)
+        left, slow = confirmed_by_sizes(found, (0, 1), [part], [EndMemory.HOST])
+        assert (left, [each.confirmed for each in slow]) == ([] if confirmed else [part], [True] * confirmed)
+
+    def test_slow_networks_have_smaller_messages(self) -> None:
+        assert sizes_at(1e9)[-1] == 64 * 2**20 and sizes_at(50e6)[-1] == 16 * 2**20
+        assert len(sizes_at(0.0)) == 4
+
+    def test_more_connections_decide_on_rails_of_many_nodes(self) -> None:
+        """One connection was slow; messages over more of them reach what the NICs carry."""
+        cluster = parse_cluster("dgx-a100-8x8+node=0.5@*")
+        good = parse_cluster("dgx-a100-8x8")
+        assert cluster and good
+        cluster.sizes = good.sizes  # type: ignore[method-assign]
+        found = Procedure(cluster).run()
+        assert not found.culprits and not found.doubts and verdict_of(found) is Verdict.PASS
+        assert "all rails of all 8 nodes had slow paths, but not with large messages" in found.notes
+
+    def test_a_few_nodes_below_their_limits_where_nothing_else_is_judged(self) -> None:
+        """Values vary too much to compare parts with their median."""
+        found = qualified("dgx-a100-8x32+nic=0.1@node5.2+noise=25%")
+        assert found.threshold < 0.5
+        (part,) = found.culprits
+        assert part_name(part, found.nodes) == "node5's NIC of rail 2" and part.limited and part.confirmed
+
+    def test_parts_that_are_no_rails_explain_nothing(self) -> None:
+        """Host memory has the index of a NUMA node, of which a node with one rail may have more."""
+        found = qualified("cpu-2-socketsx4")
+        memory = SlowPart(PartKind.MEMORY, (3,), 1, value=1.0, expected=2.0, confirmed=True)
+        assert found.limits and below_alike(found, [memory]) == []
+
+    def test_healthy_nodes_reach_their_limits_with_some_partner(self) -> None:
+        for seed in range(10):
+            assert not qualified("dgx-a100-8x64+noise=5%", seed).culprits
