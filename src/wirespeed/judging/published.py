@@ -324,6 +324,17 @@ def _words(reference: Reference) -> str:
 _WITHOUT_NVLS = "as slow as without NVLS (the NVLink switches do not reduce): see NCCL_DEBUG=INFO"
 #: What a value was compared with, in words.
 OF_MODEL, OF_LINKS = "others of this model", "GPUs over such links"
+#: What the bus bandwidth of a collective between hosts was compared with: it mixes NVLink, NICs and the
+#: algorithm, so that the rate of the NICs is only an upper bound.
+OF_NICS = "the upper bound of the NICs"
+
+
+def bounded_by_nics(judgement: Judgement, measured: Placed, machine: Machine) -> Judgement:
+    """A collective between hosts that passes: no typical rate is known, only what the NICs carry at most."""
+    of_hosts = measured.result.collective is not None and _kind(machine, measured.cell) is LinkKind.NETWORK
+    if not of_hosts or judgement.verdict is not Verdict.PASS:
+        return judgement
+    return replace(judgement, normal=None, reference=OF_NICS)
 
 
 def _reference(like: _Like, name: str, limit: float) -> Reference | None:
