@@ -96,7 +96,7 @@ def rows(document: Document, source: str, date: str, platform: str) -> Iterator[
         if size != largest[name, table] or (run and table != BUSBW):
             continue
         if run:
-            how = algorithm(document, cells[0].result)
+            how = algorithm(document, cells[0].result).name
             subject = (norms.Path.COLLECTIVE, "nccl", "", run.operation, str(run.ranks))
         elif (copy := subject_of(name)) and not table:
             how, (path, method, direction, operation) = "", copy

@@ -14,6 +14,7 @@ from wirespeed.judging.published import OF_MODEL, Reference, References, tighten
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.measurement import Unit
 from wirespeed.results.cells import Key, placed
+from wirespeed.tables import Statistics
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "two-h200.json"
 TESTCASE = "device_stream_triad"
@@ -63,3 +64,32 @@ def test_a_fifth_below_the_lowest_usual_rate_fails(value: float, verdict: Verdic
 def test_a_value_that_is_missing_is_compared_with_nothing() -> None:
     """It is not "far below" what others reach: the reason why it is missing is what is known."""
     assert {why for _, why in verdicts(run_with(None))} == {"lost"}
+
+
+def noisy(run: Document, deviation: float, samples: int) -> Document:
+    """A run in which the samples of triads vary, few of which were taken."""
+    results = []
+    for result in run.testcases:
+        if result.name == TESTCASE:
+            cells = tuple(
+                replace(cell, statistics=Statistics(samples, value, value, value, value, deviation))
+                for cell in result.tables[0].cells if (value := cell.value or 0.0)
+            )  # fmt: skip
+            result = replace(result, tables=(replace(result.tables[0], cells=cells),))
+        results.append(result)
+    return replace(run, testcases=tuple(results))
+
+
+@pytest.mark.parametrize(
+    ("factor", "deviation", "samples", "verdict"),
+    [
+        (0.97, 0.02, 3, Verdict.PASS), (0.97, 0.001, 3, Verdict.WARN), (0.97, 0.02, 100, Verdict.WARN),
+        (0.93, 0.5, 3, Verdict.PASS), (0.92, 0.5, 3, Verdict.WARN),  # at most 8 % are excused
+    ],
+)  # fmt: skip
+def test_chance_explains_few_samples_that_vary(
+    factor: float, deviation: float, samples: int, verdict: Verdict
+) -> None:
+    """Three and a half standard errors of the median, as the samples of the testcase vary."""
+    ((found, _),) = verdicts(noisy(run_with(factor), deviation, samples))
+    assert found is verdict

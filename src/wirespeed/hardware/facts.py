@@ -63,6 +63,7 @@ class Known(StrEnum):
     NCCL_TRANSPORTS = "transports of NCCL"
     NCCL_NETWORK = "network between hosts of NCCL"
     NCCL_GDR = "GPUDirect RDMA of NCCL"
+    NCCL_NVLS = "NVLS of NCCL"
     NCCL_PLUGINS = "network plug-ins of NCCL"
     NCCL_PLUGINS_ELSEWHERE = "network plug-ins outside the search path"
     RDMA_FILES = "device files of RDMA"

@@ -43,7 +43,7 @@ from .nccl_settings import disabling
 from .omissions import doubts
 from .other_ways import by_other_ways, slow_pairs
 from .path_kinds import uncovered
-from .published import References, by_other_direction, tightened
+from .published import References, bounded_by_nics, by_other_direction, tightened
 from .qualification_verdict import verdict_of
 from .replanned import renewed
 from .small_buffers import too_small
@@ -173,7 +173,11 @@ def _by_criteria(
             judged[i] = alone.by_memories(judged[i], cell.value or 0.0, cell)
         else:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=_FAR_BELOW)
-    return judged
+    pairs = zip(judged, cells, strict=True)
+    return [
+        one if _is_final(entries.get(measured.key)) else bounded_by_nics(one, measured, machine)
+        for one, measured in pairs
+    ]
 
 
 def _warn_of_bridges(judged: list[Judgement], cells: Sequence[Placed]) -> None:

@@ -25,7 +25,7 @@ from .key_figures import KeyFigure, failures, fraction, key_figures
 from .localise import WrongData
 from .omissions import is_verified, unmeasured
 from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, path_kind, skipped
-from .published import OF_MODEL
+from .published import OF_MODEL, OF_NICS
 from .qualification_verdict import first_words
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Judgement, Verdict
@@ -296,6 +296,8 @@ class _Summary:
     def _how_fast(self) -> str:
         """What the values that pass are: as fast as others of this model, if these are known."""
         passed = [j for j in self.check.judgements if j.verdict is Verdict.PASS and j.value and j.normal]
+        if not passed and any(j.reference == OF_NICS for j in self.check.judgements):
+            return "within what the NICs allow; that is an upper bound, no reference is known"
         known = [judgement.reference == OF_MODEL for judgement in passed]
         if known and all(known):
             return "as fast as others of this model"

@@ -15,7 +15,7 @@ from ..data import GpuSheet, gpu_sheet, gpu_sheets, norms
 from ..data.norms import OBSERVED, SOURCES, TOLERANCES, Path, PublishedRate
 from ..document import Document, TestcaseResult
 from ..hardware import pcie
-from ..hardware.facts import Facts, Known
+from ..hardware.facts import ON, Facts, Known
 from ..hardware.judged_sizes import JUDGED_BYTES
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Placed
@@ -105,6 +105,7 @@ class Reference:
         model: Whether the rates are of this model, not only of such links.
         sources: Number of independent sources.
         most: The highest usual rate of the model, in B/s; None if only such links are known.
+        otherwise: The lowest usual rate without NVLS, in B/s, if it is assumed; else None.
     """
 
     least: float
@@ -113,6 +114,7 @@ class Reference:
     model: bool
     sources: int
     most: float | None = None
+    otherwise: float | None = None
 
 
 class References:
@@ -131,7 +133,8 @@ class References:
         """
         found = self._found(measured)
         if found and self._document.simulated and measured.cell.expected:
-            return replace(found, typical=measured.cell.expected[1])
+            typical = measured.cell.expected[1]
+            return replace(found, typical=typical, least=min(found.least, typical))
         return found
 
     def _found(self, measured: Placed) -> Reference | None:
@@ -168,28 +171,66 @@ class References:
         name = sheets.pop()
         like = _Like(Path.COLLECTIVE, LinkKind.NVLINK, "nccl", RING)
         ring = _reference(like, name, limit)
-        if algorithm(self._document, measured.result) == RING:
+        used = algorithm(self._document, measured.result)
+        if used.name == RING and not used.lacking:
             return ring
         switched = _reference(like._replace(how=NVLS), name, limit)
+        if switched is None or ring is None or used.is_sure:
+            return switched
         # Without NVLS, the ring is left, which is a warning.
-        return switched and replace(switched, far=ring.least * _FAR if ring else None)
+        return replace(switched, far=ring.least * _FAR, otherwise=ring.least)
 
 
-def algorithm(document: Document, result: TestcaseResult) -> str:
+class Algorithm(NamedTuple):
+    """What reduces in an all-reduce.
+
+    Attributes:
+        name: NVLS or ring.
+        why: What says so, for people; empty if NVLS is out of the question.
+        assumed: Whether the run does not say so.
+        lacking: Whether the switches should reduce, and do not.
+    """
+
+    name: str
+    why: str = ""
+    assumed: bool = False
+    lacking: bool = False
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the switches do reduce."""
+        return self.name == NVLS and not self.assumed
+
+
+def algorithm(document: Document, result: TestcaseResult) -> Algorithm:
     """What reduces in an all-reduce: the switches (NVLS), where the run says so or NCCL does it by itself."""
     run, facts = result.collective, Facts(document.facts)
-    if run is None or run.operation != "all_reduce":
-        return RING
-    if any("NVLS" in transport for transport in facts.several(Known.NCCL_TRANSPORTS)):
-        return NVLS
-    settings = (*result.settings, *facts.several(Known.NCCL_VARIABLES))
-    if not document.imported or any(one.endswith("NCCL_NVLS_ENABLE=0") for one in settings):
-        return RING  # wirespeed does not let NCCL use it
-    if any("NCCL_ALGO=" in one and NVLS not in one.upper() for one in settings):
-        return RING
     sheets = [gpu_sheet(gpu.model) for gpu in document.machine.gpus]
-    able = all(sheet and _has_nvls(sheet[1]) for sheet in sheets)
-    return NVLS if able and run.ranks == _NVLS_RANKS == len(sheets) else RING
+    able = bool(sheets) and all(sheet and _has_nvls(sheet[1]) for sheet in sheets)
+    if run is None or run.operation != "all_reduce" or not able:
+        return Algorithm(RING)
+    settings = (*result.settings, *facts.several(Known.NCCL_VARIABLES))
+    for setting in settings:
+        others = "NCCL_ALGO=" in setting and NVLS not in setting.upper()
+        if others or setting.endswith("NCCL_NVLS_ENABLE=0"):
+            return Algorithm(RING, f"{setting.rpartition(' ')[2]} is set")
+    if not document.imported and not any(one.endswith("NCCL_NVLS_ENABLE=1") for one in settings):
+        return Algorithm(RING, "wirespeed sets NCCL_NVLS_ENABLE=0")
+    of_all = run.ranks == _NVLS_RANKS == len(sheets)
+    if state := facts.text(Known.NCCL_NVLS):
+        return Algorithm(NVLS if state == ON else RING, "as NCCL's lines say", lacking=of_all and state != ON)
+    if of_all:
+        return Algorithm(NVLS, "assumed, because the log does not say", assumed=True)
+    return Algorithm(RING)
+
+
+def algorithms(document: Document) -> Iterator[str]:
+    """What reduces in the all-reduces of a run whose NVLink switches could, for people."""
+    for result in document.testcases:
+        run = result.collective
+        if run and run.ranks >= _RING_RANKS and (used := algorithm(document, result)).why:
+            how = "the NVLink switches reduce (NVLS)" if used.name == NVLS else "a ring, without NVLS"
+            yield f"{result.name}: {how}: {used.why}"
 
 
 def _has_nvls(sheet: GpuSheet) -> bool:
@@ -228,6 +269,11 @@ def tightened(judgement: Judgement, reference: Reference, chance: float = 0.0) -
     far = reference.far is not None and value < reference.far
     verdict = worst((judgement.verdict, Verdict.FAIL if far else Verdict.WARN))
     too_low = verdict is judgement.verdict and value < (judgement.least or 0.0)  # also for the links
+    if reference.otherwise is not None and value >= reference.otherwise:
+        return replace(
+            judgement, verdict=verdict, why=_WITHOUT_NVLS, reference=_words(reference),
+            least=reference.least, normal=reference.typical,
+        )  # fmt: skip
     why = (
         judgement.why
         if too_low
@@ -274,8 +320,21 @@ def _words(reference: Reference) -> str:
     return OF_MODEL if reference.model else OF_LINKS
 
 
+#: Why the value of an all-reduce is slow that a ring reaches.
+_WITHOUT_NVLS = "as slow as without NVLS (the NVLink switches do not reduce): see NCCL_DEBUG=INFO"
 #: What a value was compared with, in words.
 OF_MODEL, OF_LINKS = "others of this model", "GPUs over such links"
+#: What the bus bandwidth of a collective between hosts was compared with: it mixes NVLink, NICs and the
+#: algorithm, so that the rate of the NICs is only an upper bound.
+OF_NICS = "the upper bound of the NICs"
+
+
+def bounded_by_nics(judgement: Judgement, measured: Placed, machine: Machine) -> Judgement:
+    """A collective between hosts that passes: no typical rate is known, only what the NICs carry at most."""
+    of_hosts = measured.result.collective is not None and _kind(machine, measured.cell) is LinkKind.NETWORK
+    if not of_hosts or judgement.verdict is not Verdict.PASS:
+        return judgement
+    return replace(judgement, normal=None, reference=OF_NICS)
 
 
 def _reference(like: _Like, name: str, limit: float) -> Reference | None:

@@ -24,6 +24,7 @@ from ..judging.judged import Judged
 from ..judging.key_figures import KeyFigure
 from ..judging.omissions import omitted
 from ..judging.overview import Overview, remedy, unknown_memory, users
+from ..judging.published import algorithms
 from ..judging.unlike import unlike
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import Style
@@ -338,6 +339,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
         yield from notes([("not judged", text)])
     yield from notes([("left out", omitted(document)), ("note", unknown_memory(document, check))])
     yield from notes(("differs", text) for text in unlike(document))
+    yield from notes(("collective", text) for text in algorithms(document))
 
 
 def _closing(gates: Sequence[GateComparison]) -> Iterator[Text]:

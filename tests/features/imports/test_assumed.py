@@ -14,6 +14,7 @@ from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.topology import Link, LinkKind
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
 
 B300, H100, A100 = "NVIDIA B300 SXM6 AC", "NVIDIA H100 80GB HBM3", "NVIDIA A100-SXM4-80GB"
@@ -250,3 +251,24 @@ def test_a_cause_explains_a_curve_of_a_collective(tmp_path: Path) -> None:
     diagnosis = wirespeed.diagnose(document)
     assert diagnosis.slow == 6 and diagnosis.unexplained == 0
     assert diagnosis.findings[0].cells == 6 and diagnosis.findings[0].others
+
+
+@pytest.mark.parametrize(
+    ("line", "rate", "verdict", "says"),
+    [
+        ("", 478.0, Verdict.PASS, "all_reduce: the NVLink switches reduce (NVLS): assumed"),
+        ("", 360.0, Verdict.WARN, "as slow as without NVLS"),
+        ("NVLS multicast support is available on dev 0", 478.0, Verdict.PASS, "as NCCL's lines say"),
+        ("NVLS multicast support is available on dev 0", 340.0, Verdict.FAIL, "far slower than usual"),
+        ("NVLS multicast support is not available on dev 0", 360.0, Verdict.WARN, "a ring, without NVLS"),
+        ("NCCL_NVLS_ENABLE set by environment to 0.", 360.0, Verdict.PASS, "NCCL_NVLS_ENABLE=0 is set"),
+    ],
+)
+def test_what_reduces_is_read_and_said(
+    line: str, rate: float, verdict: Verdict, says: str, tmp_path: Path
+) -> None:
+    lines = f"node0:1:1 [0] NCCL INFO {line}\n" if line else ""
+    judged = Judged(imported(tmp_path, lines + all_reduce(H100, 1, 8, rate)))
+    assert judged.verdict is verdict
+    text = " ".join(str(judged).split())
+    assert says in text + " ".join(one.why for one in judged.check.judgements)

@@ -46,6 +46,8 @@ _VIA = re.compile(r"(?:Channel|Ring) \d+.* via (direct shared memory|NET/[^/\n]{
 #: What the oldest versions say in place of a transport -> the transport.
 _OLD_NAMES = {"direct shared memory": "SHM/direct"}
 _NVLS = "NVLS multicast support is available"
+#: What NCCL says of reductions by the NVLink switches, before it uses them or does not.
+_NVLS_STATE = re.compile(r"NVLS multicast support is (not )?available|(Connected) (?:all )?NVLS|NVLS comm 0x")
 #: The end of a way over the network whose data does not pass host memory.
 _DIRECT = "GDRDMA"
 #: Maximum number of transports that a fact names.
@@ -107,6 +109,12 @@ def transports(log: str) -> tuple[str, ...]:
     """
     names = Counter(name for name, _ in ways(log))
     return tuple(name for name, _ in names.most_common(MOST_TRANSPORTS))
+
+
+def nvls(message: str) -> bool | None:
+    """Whether a line of NCCL's log says that the NVLink switches reduce; None if it says nothing of them."""
+    match = _NVLS_STATE.search(message)
+    return None if match is None else match[1] is None
 
 
 def ways(log: str) -> list[tuple[str, bool]]:

@@ -7,7 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from ...backends.nccl.debug import MOST_TRANSPORTS, matters, ways
+from ...backends.nccl.debug import MOST_TRANSPORTS, matters, nvls, ways
 from ...data import of_nics, of_platform
 from ...hardware.facts import OFF, ON, Fact, Known
 from ...units import GB, many
@@ -55,6 +55,7 @@ class NcclLines:
         self._nets: dict[str, dict[str, float]] = {}
         self._platform, self._efa, self._count = "", False, 0
         self._networks: set[str] = set()
+        self._nvls: dict[str, bool] = {}
 
     def line(self, line: str) -> bool:
         """Read a line; return whether NCCL printed it."""
@@ -87,6 +88,8 @@ class NcclLines:
         if host not in self._ways and len(self._ways) >= _MOST_HOSTS:
             return
         found, settings = self._ways[host], self._settings[host]
+        if (reduces := nvls(message)) is not None:
+            self._nvls[host] = reduces and self._nvls.get(host, True)
         if (match := _SETTING.search(message)) and matters(match[1]) and len(settings) < _MOST_SETTINGS:
             settings[match[1]] = match[2].strip()
         else:
@@ -122,6 +125,8 @@ class NcclLines:
         """Yield the facts of a host. What the log does not say is unknown, and no fact."""
         if settings := self._settings[host]:
             yield Fact(Known.NCCL_VARIABLES, tuple(f"{name}={settings[name]}" for name in sorted(settings)))
+        if host in self._nvls:
+            yield Fact(Known.NCCL_NVLS, ON if self._nvls[host] else OFF)
         network, within = Counter[str](), Counter[str]()
         for (name, _), count in self._ways[host].items():
             (network if several and name.startswith(_NET) else within)[name] += count
