@@ -68,5 +68,5 @@ def test_a_rail_that_is_only_slower_than_others(tmp_path: Path, capsys: pytest.C
 
 def test_a_pair_of_which_one_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text, page = seen("dgx-a100-8x2+lost@node1", tmp_path, capsys)
-    assert "FAIL: 1 node missing, none of 2 nodes judged" in text
+    assert "FAIL node1 is missing 1 node missing, none of 2 nodes judged" in text
     assert "--exclude=node1" in page and "Usable nodes" not in page

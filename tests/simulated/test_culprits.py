@@ -207,8 +207,8 @@ def test_a_comparison_names_what_the_check_names() -> None:
             for spec in (machine, f"{machine}+{fault}")
         )
         for pair in ((good, slow), (slow, good)):
-            places = compared(pair).runs[1].places
-            assert places[0][0] == str(judge(slow).culprits[0])
+            places = compared(pair, ("a", "b")).runs[1].places
+            assert places[0].name == str(judge(slow).culprits[0])
 
 
 def test_memory_that_cpu_and_gpu_share_has_no_ecc_of_the_gpu() -> None:

@@ -39,7 +39,7 @@ def test_a_testcase_from_outside() -> None:
     document = wirespeed.run([HALVES], machine="simulated:dgx-a100-8")
     table = document.testcases[0].tables[0]
     assert table.rows.labels[0] == "gpu0->gpu4" and len(table.values()) == 8
-    for format in formats():
+    for format in set(formats()) - {"vllm"}:
         assert "gpus_bisect_write_ce" in wirespeed.render(document, format, Style(all_cells=True))
 
 

@@ -45,7 +45,7 @@ HOST_GPU = PathKind(
     "host ↔ GPU",
     ("host_to_device", "device_to_host", "all_to_host", "host_to_all", "host_device",
      "blocks_host_to_device", "blocks_device_to_host", "blocks_both_ways", "blocks_host_to_all",
-     "blocks_all_to_host"),
+     "blocks_all_to_host", "blocks_sm_scaling"),
     (("host_to_device_memcpy_ce", "device_to_host_memcpy_ce"),
      ("host_to_device_memcpy_sm", "device_to_host_memcpy_sm")),
     GPU.name,
