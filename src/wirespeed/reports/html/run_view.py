@@ -43,6 +43,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
     head, used = headline(judged), uses(judged)
     parts = list(page_parts(judged))
     drawn = draw(machine, used, _marked(judged))
+    measured = any(table.values() for result in document.testcases for table in result.tables)
     gpus = vertices(machine).devices
     is_matrix = len(gpus) > MOST_DRAWN
     if is_matrix:
@@ -74,7 +75,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),
         "facts": _facts(document),
-        "drawing": markup(drawn) if drawn is not None else None,
+        "drawing": markup(drawn) if drawn is not None and measured else None,
         "is_matrix": is_matrix,
         "links": used,
         "charts": [markup(chart) for chart in charts],
