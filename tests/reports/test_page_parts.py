@@ -21,7 +21,7 @@ from wirespeed.reports.html.charts import STEPS, ColorScale, step
 from wirespeed.reports.html.diagram import draw
 from wirespeed.reports.html.environment import surroundings
 from wirespeed.reports.html.link_use import Use, uses
-from wirespeed.reports.html.page import page
+from wirespeed.reports.html.page import page, page_of_sides
 from wirespeed.reports.values import GLANCE, number
 from wirespeed.results.cells import Key
 
@@ -254,8 +254,7 @@ def test_a_large_comparison_folds_the_runs_that_pass():
     first, folded = html[html.index('id="comparison"') :].split("10 more runs that pass and did not change")
     assert first.count('<th scope="row"><a href="#run-') == 2
     assert folded[: folded.index("</details>")].count('<th scope="row"><a href="#run-') == 10
-    columns = re.search(r'<table class="medians">.*?<thead>(.*?)</thead>', html, re.DOTALL)
-    assert columns and re.findall(r"run\d\d", columns[1]) == ["run00", "run11"]
+    assert re.findall(r"<caption>Changed values of (run\d\d)", html) == ["run11"]
 
 
 @pytest.mark.parametrize(
@@ -332,3 +331,31 @@ def test_options_of_other_tools_are_shown_as_they_are() -> None:
     shown = dict(surroundings(replace(document, options=strange)))
     assert shown["buffer size"] == "big" and shown["step factor"] == "2" and shown["more"] == "a, 1"
     assert "off" not in shown and "stopping rule" not in shown
+
+
+def test_the_page_of_block_lists_begins_with_one_map_of_each_direction() -> None:
+    """Their values are drawn once, and neither submissions nor the other GPUs have charts."""
+    found = wirespeed.blocks(machine="simulated:dgx-a100-8")
+    html = page([found.document])
+    assert (
+        html.count('<table class="heat blocks" aria-label="host → GPU (numa0-&gt;gpu0)') == 2
+    )  # with p50 and p99
+    assert 'class="curve' not in html and "submission" not in html and "numa0-&gt;gpu5)" not in html
+    assert html.index('id="blocks-0"') < html.index('id="machine-0"') and 'id="results-0"' not in html
+    slow = wirespeed.blocks(machine="simulated:dgx-a100-8+speed@pcie0-gpu0=0.5")
+    assert 'id="results-0"' in page([slow.document])  # what is not as expected
+
+
+def test_no_drawing_of_a_machine_of_which_nothing_was_measured() -> None:
+    nothing = run("gh200-1", "device_to_device_memcpy_read_ce")
+    assert 'class="drawing' not in page([nothing])
+    assert 'class="drawing' in page([run("gh200-1", "host_to_device_memcpy_ce")])
+
+
+def test_runs_before_and_after_are_one_page_with_their_verdict() -> None:
+    """The page of `compare --format html` is that of `report` with the answer of the comparison."""
+    before, after = run("hgx-h200-2", *PAIRS[:2]), run("hgx-h200-2+speed@gpu0-gpu1=0.9", *PAIRS[:2])
+    html = page_of_sides(wirespeed.compare([before], [after]))
+    head = html[html.index("<header") : html.index("</header>")]
+    assert ">FAIL<" in head and "4 values slower, median −10" in html
+    assert html.count('<details class="run') == 2 and 'id="changes"' in html

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pty
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -71,11 +72,11 @@ def test_a_folder_of_other_files_is_one_line(
 
 
 @pytest.mark.skipif(not hasattr(pty, "openpty"), reason="no terminals")
-def test_lines_of_qualify_fit_the_terminal_and_the_verdict_has_a_colour(folder: Path) -> None:
+def at_a_terminal(folder: Path, words: list[str], **more: str) -> tuple[int, str]:
+    """The exit code and the output of a command whose standard output is a terminal."""
     theirs, ours = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "60", "TERM": "xterm-256color"}
+    environment = {**os.environ, "COLUMNS": "60", "TERM": "xterm-256color", **more}
     environment.pop("NO_COLOR", None)
-    words = ["qualify", "--machine", f"{A100}x16+nic=0.5@node7.3", "--no-save"]
     done = subprocess.Popen(
         [sys.executable, "-m", "wirespeed", *words],
         stdout=ours, stderr=subprocess.DEVNULL, env=environment, cwd=folder,
@@ -91,11 +92,29 @@ def test_lines_of_qualify_fit_the_terminal_and_the_verdict_has_a_colour(folder: 
             break
         text += part
     os.close(theirs)
-    assert done.wait() == 1
-    lines = text.decode().replace("\r", "").splitlines()
-    assert lines and "\x1b[1;31mFAIL: 1 slow part, 15 of 16 nodes usable" in lines[-1]
-    assert max(len(line) for line in lines if "\x1b" not in line) <= 60
-    assert any("the same partners" in line for line in lines)
+    return done.wait(), text.decode().replace("\r", "")
+
+
+def test_qualify_has_a_header_colours_and_what_to_do(folder: Path) -> None:
+    words = ["qualify", "--machine", f"{A100}x16+nic=0.5@node7.3", "--no-save"]
+    code, text = at_a_terminal(folder, words)
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    assert code == 1 and "\x1b[1;31mFAIL\x1b[0m" in text and plain.startswith("wirespeed ")
+    assert plain.count("SIMULATED") == 1 and "\n      1 slow part, 15 of 16 nodes usable\n" in plain
+    assert "  remedy   check cable, switch port" in plain and "\n  confirm  rdma statistic\n" in plain
+    assert "Chance of flagging" not in plain
+    assert "Chance of flagging" in at_a_terminal(folder, [*words, "-v"])[1]
+    assert max(len(line) for line in plain.splitlines() if "simulated:" not in line) <= 60
+
+
+@pytest.mark.parametrize("words", [
+    ["check", "--machine", A100, "-t", "4", "--allow-simulated", "--no-save"], ["p2p", "--machine", A100],
+    ["blocks", "--machine", A100, "--sizes", "4KiB", "--no-save"], ["run", "--help"],
+    ["qualify", "--machine", f"{A100}x4", "--no-save"],
+])  # fmt: skip
+def test_a_dumb_terminal_gets_no_escape_codes(folder: Path, words: list[str]) -> None:
+    assert "\x1b" in at_a_terminal(folder, words)[1]
+    assert "\x1b" not in at_a_terminal(folder, words, TERM="dumb")[1]
 
 
 @pytest.mark.parametrize(

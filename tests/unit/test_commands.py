@@ -43,7 +43,7 @@ def call(line: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
     [
         ("run --threads 256", "run --kernel-threads 256"),
         ("run --block-counts 16,64", "run --blocks 16,64"),
-        ("check --share ipc", "check --transport ipc"),
+        ("check --share ipc --all-cells", "check --transport ipc --all-values"),
         ("transfer a --block-counts 1", "transfer a --blocks 1"),
         ("overalloc --sweep --over 0,1 --buffer 1MiB --repeats 3 -T 9s",
          "overalloc --sweep --extra 0,1 --size 1MiB --rounds 3 --timeout 9s"),
@@ -115,6 +115,21 @@ def test_the_former_diagnosis_saves_nothing_and_the_present_one_does(
     assert call(f"check --explain {saved}", capsys)[0] == 1
 
 
+def test_a_report_says_how_to_make_a_page(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not call("report run.json", capsys)[2], "another program reads it"
+    for line, page in (
+        ("run.json", "run.html"),
+        ("run.json run.json", "runs.html"),
+        (f"{run}", f"{run}.html"),
+    ):
+        monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+        hint = call(f"report {line}", capsys)[2].splitlines()[-1]
+        assert hint == f"HTML page: wirespeed report {line} -o {page}"
+        assert call(hint.partition("wirespeed ")[2], capsys)[0] == 0 and Path(page).is_file()
+
+
 def test_every_former_command_names_a_present_one() -> None:
     former = {name: row.former.split() for name, row in COMMANDS.items() if row.former}
     assert former.keys() == {"show", "doctor", "pt2pt", *ABOUT}
@@ -127,7 +142,7 @@ def test_every_former_command_names_a_present_one() -> None:
 
 #: Shared options: how they are spelled in all commands that have them, with the words for their values.
 SHARED = {
-    "--allow-simulated": "", "--all-cells": "", "--baseline": "FILE", "--blocks": "COUNTS",
+    "--allow-simulated": "", "--all-values": "", "--baseline": "FILE", "--blocks": "COUNTS",
     "--devices": "0,2", "--dry-run": "", "--expect": "KEY=VALUE,...", "--fleet": "", "--for": None,
     "--force": "", "--format": "FORMAT", "--history": "FILE|none", "--host-memory": "8x4800",
     "--ignore-busy": "", "--json": "", "--machine": None, "--max-age": "AGE", "--memory": None,
@@ -173,6 +188,20 @@ def test_an_option_of_several_commands_is_in_the_table() -> None:
     several = {names for names, count in counted.items() if count > 4} - {"--help -h"}
     of_run = {*shown_options("run")}
     assert several - of_run <= SHARED.keys() and not SHARED.keys() - counted.keys()
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("check --file run.json", "(did you mean FILE?)"),
+        ("run --input run.json", "unrecognized arguments: --input run.json (see"),
+        ("run --shar ipc x", "unrecognized arguments: x"),
+        ("report --al-values", "(did you mean --all-values?)"),
+    ],
+)
+def test_hints_name_present_options(line: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, err = call(line, capsys)
+    assert code == 2 and not out and says in err and "--from" not in err
 
 
 @pytest.mark.parametrize("command", PRESENT)

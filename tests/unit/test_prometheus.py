@@ -207,13 +207,13 @@ def test_all_cells_are_on_request_everywhere(
     file = tmp_path / "good.json"
     save(good, file)
     for command in (["show", str(file)], ["check", "--allow-simulated", str(file)]):
-        few, all_ = [*command, "--format", "prometheus"], [*command, "--format", "prometheus", "--all-cells"]
+        few, all_ = [*command, "--format", "prometheus"], [*command, "--format", "prometheus", "--all-values"]
         counts = []
         for words in (few, all_):
             assert main(words) == 0
             counts.append(capsys.readouterr().out.count("\n"))
         assert counts[0] < 200 < 1000 < counts[1]
-    for more, most in (([], 200), (["--all-cells"], 5000)):
+    for more, most in (([], 200), (["--all-values"], 5000)):
         assert main(["report", str(file), "-o", str(tmp_path / "x.prom"), *more]) == 0
         assert most / 10 < (tmp_path / "x.prom").read_text().count("\n") < most
 

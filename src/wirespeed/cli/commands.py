@@ -21,7 +21,7 @@ _OF_CORE = {
     ),
     "run": Command("run", "measure, print the results and save them", measures=True, mistaken=True),
     "compare": Command("compare", "show the significant changes between saved runs"),
-    "report": Command("report", "print saved runs, or write a page or another format of them"),
+    "report": Command("report", "show saved runs: text, page (-o run.html), issue (--for github)"),
     "list": Command("list", "list all testcases, and show which of them can run here"),
     "machine": Command("machine", "show the CPUs, GPUs and links of this machine"),
     "baseline": Command("baseline", "create a baseline for check from runs of good machines"),

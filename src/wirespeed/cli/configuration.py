@@ -260,8 +260,8 @@ def chosen(
 
 #: Options that change neither what is measured nor how it is judged.
 _OF_SCREENS = frozenset({
-    "all-cells", "all-samples", "color", "format", "json", "json-lines", "no-save", "open", "output", "quiet",
-    "timeout", "verbose",
+    "all-cells", "all-values", "all-samples", "color", "format", "json", "json-lines", "no-save", "open",
+    "output", "quiet", "timeout", "verbose",
 })  # fmt: skip
 
 

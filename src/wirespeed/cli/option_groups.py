@@ -314,8 +314,11 @@ class TakesOptions(argparse._ActionsContainer):
         self.add_verbose()
 
     def add_all_cells(self) -> None:
-        """Add ``--all-cells``."""
-        self.add("--all-cells", "export every value (only with --format prometheus)", by_project=True)
+        """Add ``--all-values``."""
+        self.add(
+            "--all-values", "export every value (only with --format prometheus)", by_project=True,
+            dest="all_cells", former="--all-cells",
+        )  # fmt: skip
 
     def add_verbose(self) -> None:
         """Add ``-v``."""

@@ -65,7 +65,7 @@ def of_other_program(command: str, arguments: Sequence[str]) -> str:
 #: Options of other programs -> ours.
 _OTHER_WORDS = {
     "--gpu": "--devices", "--gpus": "--devices", "--device": "--devices", "--iterations": "--samples",
-    "--iters": "--samples", "--out": "--output", "--input": "--from", "--file": "--from",
+    "--iters": "--samples", "--out": "--output", "--input": "FILE", "--file": "FILE",
 }  # fmt: skip
 
 
@@ -211,9 +211,14 @@ class Parser(TakesOptions, argparse.ArgumentParser):
         """Parse all arguments; suggest what is meant by those that are no options of the command."""
         options, others = self.parse_known_args(args, namespace)
         if others:
-            hint = meant_by(others, self._option_string_actions) if self.command else ""
+            hint = meant_by(others, self._shown_words()) if self.command else ""
             self.error(f"unrecognized arguments: {' '.join(others)}{hint}")
         return options
+
+    def _shown_words(self) -> list[str]:
+        """The names of the options that are not hidden, and the words for arguments."""
+        shown = [action for action in self._actions if action.help != argparse.SUPPRESS]
+        return [word for action in shown for word in action.option_strings or (_placeholder(action),)]
 
     def refuse_unused(
         self,

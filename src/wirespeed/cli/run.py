@@ -76,7 +76,7 @@ def parser(name: str) -> Parser:
             "run --tier quick --within 30s": "what finds most, in 30 s",
             "run -t 0 4 --size 1GiB": "two testcases",
         },
-        often="-t -p --tier --within --devices --machine -o --format -v",
+        often="-t -p --tier --within --devices --machine --dry-run -o --format -v",
     )
     arguments.add_measuring()
     arguments.add_dry_run()

@@ -61,6 +61,8 @@ class RunSummary:
         simulated: Whether the machine is simulated.
         step: What to do; empty if there is nothing to do.
         topic: What the sentence is about, without the numbers that differ between nodes with the same fault.
+        family: The model without the number of GPUs.
+        gpus: Number of GPUs.
     """
 
     file: str
@@ -75,6 +77,8 @@ class RunSummary:
     simulated: bool = False
     step: str = ""
     topic: str = ""
+    family: str = ""
+    gpus: int = 0
 
     @property
     def order(self) -> tuple[int, int, str, str]:
@@ -97,7 +101,7 @@ def run_summary(judged: Judged) -> RunSummary:
         judged.file,
         _short(document.hostname or machine.name or "unknown host"),
         _short(document.started),
-        _short(_model(machine)),
+        _short(_model(machine, gpus_of(machine))),
         view.word,
         _short(view.sentence),
         _short(view.extent),
@@ -116,6 +120,8 @@ def run_summary(judged: Judged) -> RunSummary:
         document.simulated,
         _short(view.advice.do),
         _short(_topic(view, judged.check)),
+        _short(_model(machine, ", ".join(dict.fromkeys(gpu.model for gpu in machine.gpus)))),
+        len(machine.gpus),
     )
 
 
@@ -130,10 +136,10 @@ def _topic(view: Overview, check: Check) -> str:
     return view.sentence if view.word in ("BUSY", "INTERRUPTED") else view.advice.do or view.sentence
 
 
-def _model(machine: Machine) -> str:
-    """CPU, GPUs and ranks. Unlike ``model_of``, without what settings of the firmware change."""
+def _model(machine: Machine, gpus: str) -> str:
+    """GPUs, CPU and ranks. Unlike ``model_of``, without what settings of the firmware change."""
     ranks = f"{len(machine.ranks)} ranks" if machine.ranks else ""
-    return "; ".join(filter(None, (gpus_of(machine), machine.cpu or "CPU of unknown model", ranks)))
+    return "; ".join(filter(None, (gpus, machine.cpu or "CPU of unknown model", ranks)))
 
 
 def _short(text: str, longest: int = _LONGEST) -> str:

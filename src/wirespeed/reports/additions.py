@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -68,6 +68,11 @@ def report_of(document: Document) -> Report | None:
 def page_parts(judged: Judged) -> Iterator[PagePart]:
     """Yield the sections that features add to the page of a run."""
     yield from filter(None, (part(judged) for part in offered("page_part")))
+
+
+def covered(parts: Iterable[PagePart]) -> frozenset[str]:
+    """The testcases that some sections show."""
+    return frozenset[str]().union(*(part.testcases for part in parts))
 
 
 def of_result(function: _SingleDispatchCallable[Any], result: object) -> Callable[..., Any] | None:

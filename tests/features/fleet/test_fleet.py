@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 
 import pytest
@@ -126,3 +127,13 @@ def test_nodes_with_links_down_are_said_to_have_some() -> None:
     assert attributes(replace(document, facts=tuple(facts)))[NVLINKS] == "6 active links"
     assert _named(NVLINKS, attributes(document)[NVLINKS]).startswith("some links down")
     assert _named("kernel", "6.8") == "kernel 6.8"
+
+
+@pytest.mark.parametrize(("good", "models"), [(3, 1), (2, 2)])
+def test_a_node_with_a_lost_gpu_stays_in_its_model(good: int, models: int) -> None:
+    """Unless about as many nodes have this number of GPUs: then it is another model."""
+    nodes = [dataclasses.replace(node(i, 100.0, model="8 x A"), family="A", gpus=8) for i in range(good)]
+    nodes.append(dataclasses.replace(node(9, 100.0, model="7 x A", word="FAIL"), family="A", gpus=7))
+    fleet = analyse(nodes)
+    assert len(fleet.models) == models and fleet.nodes[0].host == "node09"
+    assert fleet.nodes[0].model == ("8 x A" if models == 1 else "7 x A")

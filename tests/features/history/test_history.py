@@ -94,6 +94,7 @@ def test_a_year_is_told(told_year: MachineHistory) -> None:
 
 def test_its_page_and_its_json_say_the_same(told_year: MachineHistory) -> None:
     text = history_page(told_year)
+    assert text.count('class="axis"') >= 4 * len(told_year.kinds) and "speed, % of the highest" in text
     assert text.count("<polyline") >= len(told_year.kinds) and "gpu3-nvswitch" in text
     assert "580.159 → 590.44" in text and "http" not in text.partition("<main")[2]
     data = json.loads(FORMATS["json"](told_year, Style(80)))

@@ -257,7 +257,7 @@ class BlockMap(Tabular):
 
     def __repr__(self) -> str:
         """One line."""
-        return brief(f"BlockMap of {', '.join(path.title for path in self.paths) or 'nothing'}")
+        return brief(f"BlockMap of {', '.join(path.title for path in self.drawn) or 'nothing'}")
 
 
 def _text() -> Any:

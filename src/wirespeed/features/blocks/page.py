@@ -29,4 +29,4 @@ def part(judged: Judged) -> PagePart | None:
     names = frozenset(result.name for result in results if result.name.startswith(PREFIX))
     before: Literal["machine", "results"] = "machine" if len(names) == len(results) else "results"
     markup = partial(fragment, TEMPLATE, "blocks", VARIABLES, blocks)
-    return PagePart("Blocks", "blocks", before, markup, testcases=names)
+    return PagePart("Blocks", "blocks", before, markup, in_notebooks=True, testcases=names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 
@@ -15,6 +15,8 @@ from ...statistics import centre, grouped, median
 #: A node is an outlier if it differs from the median of its peers by this many robust standard deviations,
 #: and by this fraction of the median.
 OUTLIER_DEVIATIONS, OUTLIER_FRACTION = 5.0, 0.03
+#: A node with fewer GPUs lacks some if at least this many times as many nodes of its family have more.
+_FEW = 3
 #: Fewer nodes have no meaningful deviation.
 MIN_PEERS = 5
 #: Two groups: minimum number of nodes and fraction of all nodes of each; distance of the medians in sums of
@@ -97,13 +99,30 @@ QUANTITIES: Mapping[str, Callable[[SummaryFigure], float]] = {
 }
 
 
+def _of_complete_models(nodes: Sequence[RunSummary]) -> list[RunSummary]:
+    """The nodes; those with fewer GPUs than most others of their family are of the model of the others."""
+    families = grouped((node.family, node) for node in nodes)
+    usual = {}
+    for family, members in families.items():
+        sizes = Counter(node.gpus for node in members)
+        most = max(sizes, key=lambda size: (sizes[size], size))
+        usual[family] = next(node for node in members if node.gpus == most), sizes
+
+    def of_whole(node: RunSummary) -> RunSummary:
+        whole, sizes = usual[node.family]
+        lacks = 0 < node.gpus < whole.gpus and sizes[node.gpus] * _FEW <= sizes[whole.gpus]
+        return replace(node, model=whole.model) if lacks and node.family else node
+
+    return list(map(of_whole, nodes))
+
+
 def analyse(nodes: Iterable[RunSummary]) -> Fleet:
     """The nodes in order, with outliers and groups.
 
     A node is compared with the nodes of its model whose figure is of the same testcases. If these form two
     groups, it is compared with its group only.
     """
-    ordered = sorted(nodes, key=lambda node: node.order)
+    ordered = _of_complete_models(sorted(nodes, key=lambda node: node.order))
     models = grouped((node.model, i) for i, node in enumerate(ordered))
     peers = grouped(
         ((model, figure.title, figure.testcases), (i, figure))

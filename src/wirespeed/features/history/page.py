@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 #: Size of a small chart, in pixels, and its margins; the space of a time below it.
-_WIDTH, _HEIGHT, _TOP, _BOTTOM, _LEFT, _RIGHT, _TIME = 640.0, 110.0, 14.0, 22.0, 46.0, 8.0, 190.0
+_WIDTH, _HEIGHT, _TOP, _BOTTOM, _LEFT, _RIGHT, _TIME = 640.0, 150.0, 20.0, 26.0, 46.0, 8.0, 190.0
 #: A chart shows at least this range of speeds, relative to the highest: smaller differences are noise.
 _RANGE = 0.1
 #: Maximum number of points of a line: of more runs, each point is the mean of some; and of those with dots.
@@ -94,10 +94,16 @@ def _chart(history: MachineHistory, kind: KindHistory) -> Markup:
         add(svg, "polyline", "course", points=points, fill="none")
         for run, speed in filter(None, part if len(known) <= _DOTS else ()):
             add(svg, "circle", "dot", cx=x(run), cy=y(speed), r=2.0)
-    for speed in (high, low):
-        add(svg, "line", "grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y(speed), y2=y(speed))
+    bottom = _HEIGHT - _BOTTOM
+    add(svg, "text", "tick", "speed, % of the highest", x=2, y=10)
+    add(svg, "line", "axis", x1=_LEFT, x2=_LEFT, y1=_TOP, y2=bottom)
+    add(svg, "line", "axis", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=bottom, y2=bottom)
+    for speed in (high, (high + low) / 2, low):
+        if speed > low:
+            add(svg, "line", "grid", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y(speed), y2=y(speed))
         add(svg, "text", "tick end", f"{speed / high:.0%}", x=_LEFT - 6, y=y(speed) + 4)
     for run in _marked(runs):
+        add(svg, "line", "axis", x1=x(run), x2=x(run), y1=bottom, y2=bottom + 4)
         place = "tick" if run == 0 else "tick end" if run == runs - 1 else "tick middle"
         started = history.past.runs[run].started
         add(svg, "text", place, f"{day(started)} {started[11:16]}", x=x(run), y=_HEIGHT - 5)

@@ -37,7 +37,7 @@ UNDERSTOOD = {
     "OSU micro-benchmarks": OSU,
     "Intel MLC": MLC,
     "bandwidthTest": BANDWIDTH_TEST,
-    "nvidia-smi topo -m and nvlink -s (facts)": NVIDIA_SMI,
+    "nvidia-smi topo -m and nvlink -s (readings)": NVIDIA_SMI,
     "perftest (ib_write_bw, ib_read_lat, ...)": PERFTEST,
     "Intel MPI Benchmarks": IMB,
 }

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ...document import Document
 from ...errors import UsageError
 from ...results.compare import Change, Comparison, Outcome, compare
-from ...statistics import grouped, median
 from ...units import many
-from ..changed_places import ChangedPlace, changed_places, percent
-from ..comparisons import CHANGED, LISTED, difference, notes, remarks_on
+from ..changed_places import ChangedPlace, changed_places
+from ..comparisons import CHANGED, LISTED, notes, remarks_on
 from ..looks import SIGNS
-from ..values import quantity
-from .charts import step
 
 
 @dataclass(frozen=True)
@@ -77,28 +74,6 @@ class ComparedRun:
         )
 
 
-#: CSS class of the most changed cell of a table, relative difference of the medians, and that cell; texts are
-#: empty without a significant change.
-Against = tuple[str, str, str]
-
-
-@dataclass(frozen=True)
-class ComparedTable:
-    """A table in all runs.
-
-    Attributes:
-        name: Name of the table.
-        first: Its median in the first run.
-        others: The other runs.
-        extreme: The largest relative change of a cell; 0 without a significant one.
-    """
-
-    name: str
-    first: str
-    others: tuple[Against, ...]
-    extreme: float
-
-
 @dataclass(frozen=True)
 class Compared:
     """Content of the comparison.
@@ -107,15 +82,12 @@ class Compared:
         first: Name of the runs before.
         columns: Index of each run that has a comparison -> its name.
         runs: All runs, the first one included.
-        changed, same: Tables with significant changes, the most changed first, and those without.
         notes: What a change is.
     """
 
     first: str
     columns: dict[int, str]
     runs: tuple[ComparedRun, ...]
-    changed: tuple[ComparedTable, ...]
-    same: tuple[ComparedTable, ...]
     notes: tuple[str, ...]
 
     @property
@@ -138,60 +110,16 @@ def compared(documents: Sequence[Document], labels: Sequence[str]) -> Compared:
             runs.append(ComparedRun(i, compare(first, other)))
         except UsageError as error:
             runs.append(ComparedRun(i, about=str(error)))
-    return _compared(runs, [first], labels[0], dict(enumerate(labels[1:], 1)))
+    return _compared(runs, labels[0], dict(enumerate(labels[1:], 1)))
 
 
 def compared_sides(comparison: Comparison, shown: int) -> Compared:
     """The content of the comparison of two sides, of whose runs so many are shown before."""
     runs = [ComparedRun(i, about="before") for i in range(shown)]
     runs.append(ComparedRun(shown, comparison))
-    return _compared(runs, comparison.before, "before", {shown: "after"})
+    return _compared(runs, "before", {shown: "after"})
 
 
-def _compared(
-    runs: Sequence[ComparedRun], before: Sequence[Document], first: str, columns: dict[int, str]
-) -> Compared:
-    rows = [*_rows(before[0], [runs[i].comparison for i in columns])]
-    changed = sorted((row for row in rows if row.extreme), key=lambda row: -row.extreme)
+def _compared(runs: Sequence[ComparedRun], first: str, columns: dict[int, str]) -> Compared:
     texts = next((tuple(notes(run.comparison)) for run in runs if run.comparison), ())
-    return Compared(
-        first, columns, tuple(runs), tuple(changed), tuple(row for row in rows if not row.extreme), texts
-    )
-
-
-def _rows(first: Document, comparisons: Sequence[Comparison | None]) -> Iterator[ComparedTable]:
-    """Yield each table of the first run, compared with all others."""
-    changes = [
-        grouped((change.key[:2], change) for change in (comparison.changes if comparison else ()))
-        for comparison in comparisons
-    ]
-    for result in first.testcases:
-        for table in result.tables:
-            if not (values := sorted(table.values())):
-                continue
-            by_run = [by_table.get((result.name, table.key), []) for by_table in changes]
-            against = tuple(map(_against, by_run))
-            extremes = (abs(c.change) or 1.0 for of_run in by_run for c in of_run if c.outcome in CHANGED)
-            text = quantity(median(values), table.unit)
-            yield ComparedTable(result.key(table), text, against, max(extremes, default=0.0))
-
-
-def _against(changes: Sequence[Change]) -> Against:
-    """A table of another run as texts: its median, and its most changed cell."""
-    pairs = [
-        (change.before, change.after)
-        for change in changes
-        if change.before and change.after and change.outcome is not Outcome.BUSY
-    ]
-    significant = [change for change in changes if change.outcome in CHANGED]
-    if not pairs:
-        return "w4" if significant else "", "", "no value" if significant else ""
-    before, after = (median(sorted(values)) for values in zip(*pairs, strict=True))
-    typical = percent(after / before - 1)
-    if not significant:
-        return "", typical, ""
-    extreme = max(significant, key=lambda change: (change.outcome is Outcome.LOST, abs(change.change)))
-    text = difference(extreme) or "no value"
-    where = ", ".join(filter(None, (extreme.key.row, extreme.key.column)))
-    speed = 1 + extreme.change if difference(extreme) else 0.0
-    return step(speed), typical, f"{SIGNS[extreme.outcome].mark} {text} {where}"
+    return Compared(first, columns, tuple(runs), texts)

@@ -11,7 +11,7 @@ from ...measurement import Unit
 from ...tables import Cell
 from ...terminal import Tabular
 from ...units import format_time, many
-from ..additions import of_result, page_parts
+from ..additions import covered, of_result, page_parts
 from ..figure_texts import extent, leading
 from ..looks import SIGNS, marked
 from ..records import NUMBERS, TIMES, WHOLES, Record, Section, records
@@ -65,7 +65,7 @@ def _(document: Document) -> str:
 def _(judged: Judged) -> str:
     from markupsafe import Markup
 
-    document = judged.document
+    document, parts = judged.document, list(page_parts(judged))
     return notebook(
         headline=headline(judged),
         notes=list(notes(judged)),
@@ -74,8 +74,8 @@ def _(judged: Judged) -> str:
             (f"{SIGNS[figure.verdict].mark} {figure.title}", [leading(figure), extent(figure)])
             for figure in judged.overview.figures
         ],
-        groups=path_groups(None, judged),
-        parts=Markup("").join(part.markup("", 4) for part in page_parts(judged) if part.in_notebooks),
+        groups=path_groups(None, judged, covered(parts)),
+        parts=Markup("").join(part.markup("", 4) for part in parts if part.in_notebooks),
         simulated=SIMULATED if document.simulated else "",
     )
 

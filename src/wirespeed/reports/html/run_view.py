@@ -13,7 +13,7 @@ from ...judging.verdict import Verdict
 from ...statistics import grouped
 from ...terminal import one_line
 from ...units import format_size
-from ..additions import page_parts
+from ..additions import covered, page_parts
 from ..check_texts import applicable
 from ..looks import SIGNS
 from ..style import SIMULATED
@@ -70,7 +70,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "before_gates": [part for part in parts if part.before == "gates"],
         "before_results": [part for part in parts if part.before == "results"],
         "signs": list(_signs(judged)),
-        "groups": path_groups(index, judged, frozenset[str]().union(*(part.testcases for part in parts))),
+        "groups": path_groups(index, judged, covered(parts)),
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),
         "facts": _facts(document),
