@@ -226,17 +226,20 @@ def test_a_path_between_sockets_is_no_nvlink(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "bus", "capacity", "verdict"),
     [
-        (R3090, 48.0, 56.25, Verdict.PASS), (R3090, 12.0, None, Verdict.UNKNOWN),
+        (R3090, 48.0, 56.25, Verdict.PASS), (R3090, 12.0, 56.25, Verdict.WARN),
         ("NVIDIA H100 NVL", 210.0, 318.7, Verdict.PASS), ("Tesla V100-SXM2-16GB", 45.0, 50.0, Verdict.PASS),
     ],
 )  # fmt: skip
 def test_collectives_of_two_gpus_show_their_nvlinks(
-    model: str, bus: float, capacity: float | None, verdict: Verdict, tmp_path: Path
+    model: str, bus: float, capacity: float, verdict: Verdict, tmp_path: Path
 ) -> None:
+    """A slower one does not mean that there are none: the warning says "if bridged"."""
     document = imported(tmp_path, all_reduce(model, 1, 2, bus))
     link = next(link for link in document.machine.links if link.kind is LinkKind.NVLINK)
-    assert link.capacity == (None if capacity is None else pytest.approx(capacity * 1e9, rel=1e-3))
-    assert judge(document).verdict is verdict
+    assert link.capacity == pytest.approx(capacity * 1e9, rel=1e-3)
+    check = judge(document)
+    assert check.verdict is verdict
+    assert verdict is Verdict.PASS or all("if bridged" in one.why for one in check.judgements)
 
 
 @pytest.mark.parametrize(

@@ -363,7 +363,7 @@ def _nvlinks(
     slowest = (pcie.rate(sheet.pcie, sheet.lanes) or (0.0,))[0]
     if not best and count == 2 and of_two:
         numbers = dict.fromkeys(every, _explaining_links(sheet, of_two))
-        return _bridges(sheet, numbers), every, ""
+        return _bridges(sheet, numbers, "from the values" if of_two > slowest else "if bridged"), every, ""
     if not best:
         why = f"unknown: how {sheet.links[-1]} links x {sheet.nvlink:g} GB/s of each GPU connect them"
         links = [Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, None, why) for i, j in sorted(every)]
@@ -374,7 +374,7 @@ def _nvlinks(
     numbers = {pair: n for pair, n in numbers.items() if n in good or n == sheet.links[-1]}
     if sheet.switch and set(numbers) == every and set(numbers.values()) == {sheet.links[-1]}:
         return _nvlinks(count, sheet, {}, 0.0)
-    return _bridges(sheet, numbers), set(numbers), ""
+    return _bridges(sheet, numbers, "from the values"), set(numbers), ""
 
 
 def _explaining_links(sheet: GpuSheet, fastest: float) -> int:
@@ -382,11 +382,11 @@ def _explaining_links(sheet: GpuSheet, fastest: float) -> int:
     return next((n for n in sheet.links if fastest <= sheet.nvlinks(n) * (1 + _CLOCK)), sheet.links[-1])
 
 
-def _bridges(sheet: GpuSheet, numbers: Mapping[Pair, int]) -> list[Link]:
-    """As many NVLinks between each two GPUs as the values say."""
+def _bridges(sheet: GpuSheet, numbers: Mapping[Pair, int], why: str) -> list[Link]:
+    """Numbers of NVLinks between each two GPUs, assumed for a reason."""
     return [
         Link(f"gpu{i}", f"gpu{j}", LinkKind.NVLINK, sheet.nvlinks(n),
-             f"{ASSUMED} from the values: {n} links x {sheet.nvlink:g} GB/s", assumed=True)
+             f"{ASSUMED} {why}: {n} links x {sheet.nvlink:g} GB/s", assumed=True)
         for (i, j), n in sorted(numbers.items())
     ]  # fmt: skip
 
