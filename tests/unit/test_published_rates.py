@@ -93,3 +93,16 @@ def test_chance_explains_few_samples_that_vary(
     """Three and a half standard errors of the median, as the samples of the testcase vary."""
     ((found, _),) = verdicts(noisy(run_with(factor), deviation, samples))
     assert found is verdict
+
+
+@pytest.mark.parametrize(("machine", "others"), [("gb200-4", False), ("hgx-b200-8", True)])
+def test_few_ranks_are_compared_in_all_reduces_only(machine: str, others: bool) -> None:
+    """All-gather and reduce-scatter of four ranks are slower than an all-reduce; of eight ones, alike."""
+    cases = ["all_reduce", "all_gather", "reduce_scatter"]
+    document = wirespeed.run(cases, machine=f"simulated:{machine}", size="1GiB", samples=2)
+    compared = {
+        one.key.testcase
+        for one in placed(document)
+        if one.key.table == "busbw" and References(document).of(one) is not None
+    }
+    assert compared == {"all_reduce", *(cases if others else ())}
