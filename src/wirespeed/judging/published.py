@@ -44,8 +44,8 @@ _FAR = 0.8
 _LARGE = 1 * GIB
 #: Smallest buffer of an own copy that is compared, in bytes.
 _LARGE_COPY = JUDGED_BYTES
-#: Ranks from which all-reduces by a ring are alike, and all collectives by rings. Two ranks are slower; on four
-#: H200s, all-gather and reduce-scatter of 1 GiB reached 0.92 of the all-reduce in ten checks.
+#: Ranks from which all-reduces by a ring are alike, and all collectives by rings. Two ranks are slower; on
+#: four H200s, all-gather and reduce-scatter of 1 GiB reached 0.92 of the all-reduce in ten checks.
 _RING_RANKS, _OTHER_RING_RANKS = 4, 8
 #: Ranks of a host for which NCCL lets the switches reduce, and the oldest GPUs whose switches can.
 _NVLS_RANKS, _NVLS_CAPABILITY = 8, (9, 0)
