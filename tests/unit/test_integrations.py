@@ -524,7 +524,7 @@ def seconds(text: Any) -> int:
 
 #: State of a node -> how the ReFrame test ends, and what it says then.
 REFRAMED = {
-    "good": ("passes", ""), "warning": ("slow", "host_gpu"), "bad": ("slow", "gpu_gpu"),
+    "good": ("passes", ""), "warning": ("passes", ""), "bad": ("slow", "gpu_gpu"),
     "gone": ("unsound", "does not show it"), "broken": ("unsound", "no answer"),
     "missing": ("unsound", "no answer"),
 }  # fmt: skip

@@ -106,6 +106,8 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         finding = _known(document, explanation)
         # What slows down the host would slow down copies through it, which are faster.
         contradicted = keys and keys <= by_host
+        if finding and document.imported and finding.cause.name == DISABLED:
+            finding = None  # what it explains in a log is known by now
         if finding and (finding.evidence or finding.cause.name in _OF_PAIRS or not contradicted):
             known.append(finding)
         else:
