@@ -27,8 +27,8 @@ import wirespeed
 from wirespeed.document import Document
 from wirespeed.features.history.courses import courses
 from wirespeed.features.history.events import MachineHistory, judged
+from wirespeed.features.history.history_file import History
 from wirespeed.features.history.page import history_page
-from wirespeed.features.history.store import History
 from wirespeed.features.history.text import text as render
 from wirespeed.reports.style import Style
 from wirespeed.tables import Table

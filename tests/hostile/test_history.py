@@ -17,7 +17,7 @@ from tests.users import OTHER, needs_root
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
-from wirespeed.features.history.store import History, add
+from wirespeed.features.history.history_file import History, add
 from wirespeed.files import read
 from wirespeed.results.store import files_in, left_out, save
 

@@ -21,7 +21,7 @@ from tests.reports.test_hostile import STRINGS, spoiled
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import ExitCode, MissingPackage, UsageError
-from wirespeed.features.history.store import add
+from wirespeed.features.history.history_file import add
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Axis
 from wirespeed.reports.html.notebook import _text

@@ -23,9 +23,9 @@ from wirespeed.document import Document
 from wirespeed.errors import StorageError
 from wirespeed.features.history.courses import FEWEST_RUNS, courses, threshold
 from wirespeed.features.history.events import MachineHistory, judged
-from wirespeed.features.history.file import DamagedHistory, unpacked
+from wirespeed.features.history.history_file import History, Past, add
+from wirespeed.features.history.location import DamagedHistory, unpacked
 from wirespeed.features.history.page import history_page
-from wirespeed.features.history.store import History, Past, add
 from wirespeed.features.history.text import FORMATS, sparkline
 from wirespeed.reports.style import Style
 from wirespeed.results.store import save
@@ -481,9 +481,9 @@ def test_too_many_values_are_not_looked_at(
     add(file, document, "pass")
     with closing(History(file)) as history:
         size = len(history.past(history.machines()[0]).cells)
-        monkeypatch.setattr("wirespeed.features.history.store._MOST_VALUES", size)
+        monkeypatch.setattr("wirespeed.features.history.history_file._MOST_VALUES", size)
         history.past(history.machines()[0])
-        monkeypatch.setattr("wirespeed.features.history.store._MOST_VALUES", size - 1)
+        monkeypatch.setattr("wirespeed.features.history.history_file._MOST_VALUES", size - 1)
         with pytest.raises(DamagedHistory, match="too many"):
             history.past(history.machines()[0])
 

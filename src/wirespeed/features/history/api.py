@@ -11,8 +11,8 @@ from ...errors import UsageError
 from ...units import parse_age
 from .events import MachineHistory as MachineHistory
 from .events import judged
-from .file import age_ago, default_file, identity_named
-from .store import History
+from .history_file import History
+from .location import age_ago, default_file, identity_named
 
 
 def history(

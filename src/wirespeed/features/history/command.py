@@ -16,7 +16,7 @@ from ...units import parse_age
 if TYPE_CHECKING:
     import argparse
 
-    from .store import Past
+    from .history_file import Past
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -40,8 +40,8 @@ def main(name: str, argv: Sequence[str]) -> int:
 def _past(options: argparse.Namespace) -> tuple[Past, ExitCode]:
     """The runs of the machine that the options mean."""
     from ...results.read_many import read_many
-    from .file import age_ago, default_file, identity_named
-    from .store import History
+    from .history_file import History
+    from .location import age_ago, default_file, identity_named
 
     since, code = age_ago(options.since), ExitCode.PASS
     if options.files:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...statistics import DEVIATION_OF_MAD
-from .store import FEWEST
+from .history_file import FEWEST
 
 #: An array of float64.
 Array = NDArray[np.float64]

@@ -29,7 +29,7 @@ from ...statistics import grouped, median
 from ...terminal import Tabular, brief, colored, columns
 from ...units import many
 from .courses import FEWEST_RUNS, Array, courses, last_step, threshold
-from .store import FEWEST, Past, PastRun, SeriesKey
+from .history_file import FEWEST, Past, PastRun, SeriesKey
 
 #: Changes at most this many runs apart, and within this fraction of all runs, are one.
 _NEAR, _NEAR_FRACTION = 2, 0.01

@@ -24,8 +24,8 @@ def remember(judged: Judged, options: argparse.Namespace) -> None:
     if options.no_history or options.history is False or document.simulated or document.imported:
         return
     from ...judging.verdict import Verdict
-    from .file import DamagedHistory
-    from .store import add
+    from .history_file import add
+    from .location import DamagedHistory
 
     try:
         bad = {
@@ -43,8 +43,8 @@ def with_past(by: Criteria, document: Document, options: argparse.Namespace) -> 
 
     Without a past that judges, the run is judged by the other criteria, and the reason is one of them.
     """
-    from .file import age_ago, default_file
-    from .store import History, baseline_of, identity_of
+    from .history_file import History, baseline_of, identity_of
+    from .location import age_ago, default_file
 
     try:
         if options.history is False:

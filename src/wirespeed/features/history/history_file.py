@@ -37,7 +37,7 @@ from ...results.store import decode, encode
 from ...statistics import centre
 from ...tables import LARGEST, SMALLEST, Table, Whole
 from ...units import many
-from .file import NAME, DamagedHistory, aside, default_file, own_file, unpacked
+from .location import NAME, DamagedHistory, aside, default_file, own_file, unpacked
 
 if TYPE_CHECKING:
     import numpy as np
