@@ -16,7 +16,7 @@ NATIVE := hatch_build.py $(wildcard src/wirespeed/native/*.[ch]) src/wirespeed/n
 # Counting the lines that run costs a third more, so that it has its own command, which also runs long tests.
 COVERED := tests processes
 PYTEST  = $(BIN)/python $(if $(COUNTED),-m slipcover --json --out .coverage.$@.json) -m pytest $(if $(COUNTED),--long) \
-          -n 2 --dist loadfile
+          --dist loadfile
 # What runs is compiled when it first runs; packages contain much that never does.
 PIP    := -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
@@ -30,20 +30,19 @@ run: $(VENV)/run-$(EXTRA).stamp
 	$(BIN)/wirespeed
 
 test coverage: setup
-	$(MAKE) -j3 $(if $(filter coverage,$@),COUNTED=yes) processes lint test12
-	$(MAKE) $(if $(filter coverage,$@),COUNTED=yes) tests
+	$(MAKE) -j4 $(if $(filter coverage,$@),COUNTED=yes) processes tests lint test12
 	$(if $(filter coverage,$@),$(BIN)/python -m slipcover --merge $(COVERED:%=.coverage.%.json) --out .coverage.json --fail-under 90)
 
 setup:
 	$(MAKE) -j2 $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
 
-# Jobs of several processes have the cores for themselves: the rates of their ranks vary where others compute, and what
-# varies is not judged. A worker collects only its own tests.
+# Jobs of several processes wait most of the time. They come first wherever they compute: the rates of their ranks vary
+# where others do, and what varies is not judged. A worker collects only its own tests.
 tests:
-	$(PYTEST) --ignore tests/processes
+	nice -n 19 $(PYTEST) -n 3 --ignore tests/processes
 
 processes:
-	$(PYTEST) -p no:cacheprovider tests/processes
+	$(PYTEST) -n 2 -p no:cacheprovider tests/processes
 
 lint:
 	$(BIN)/ruff check .
