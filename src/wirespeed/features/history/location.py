@@ -1,4 +1,4 @@
-"""Where the file of the history is, and whose: its folder, its name if it is damaged, and which part of it is meant."""
+"""Where the file of the history is, and whose: folder, name if damaged, and which part of it is meant."""
 
 from __future__ import annotations
 
