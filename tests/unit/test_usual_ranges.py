@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from wirespeed.judging.check import Check
 from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
+from wirespeed.judging.published import OF_MEMORIES
+from wirespeed.judging.published_memory import memory_shares
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.reports import Style
 from wirespeed.results.store import load
@@ -230,6 +233,106 @@ def test_a_line_rate_that_was_read_can_fail(gigabytes: float, verdict: Verdict) 
     (one,) = of(judge(document), "host_stream_copy")
     assert one.verdict is verdict and one.basis == "SMBIOS: 8 modules, 32 CPUs in use"
     assert one.limit == pytest.approx((358.4 if verdict is IMPLAUSIBLE else 307.2) * GB)
+
+
+def on_skylake(gigabytes: float, *facts: Fact, testcase: str = "host_stream_read") -> Document:
+    """A run on a socket with six channels of DDR4-2666, whose kernel reaches a rate."""
+    machine = dataclasses.replace(TWO.machine, cpu="Intel(R) Xeon(R) Gold 6140 CPU @ 2.30GHz")
+    known = (
+        Fact(Known.CPU_DESIGN, "GenuineIntel 6 85"), Fact(Known.CPU_QUOTA, UNLIMITED),
+        Fact(Known.MEMORY_RATE, 128 * GB, "B/s", "numa0"),
+        Fact(Known.MEMORY_RATE_MOST, 153.6 * GB, "B/s", "numa0"),
+        Fact(Known.MEMORY_RATE_SOURCE, "SMBIOS: 6 modules", "", "numa0"),
+    )  # fmt: skip
+    given = {fact.name for fact in facts}
+    known = tuple(fact for fact in known if fact.name not in given)
+    document = with_facts(replace(TWO, machine=machine), *facts, *known)
+    return without_samples(document, testcase, gigabytes * GB)
+
+
+def without_samples(document: Document, testcase: str, value: float) -> Document:
+    """A run whose values of a testcase are one value, which chance does not move."""
+    results = []
+    for result in document.testcases:
+        if result.name == testcase:
+            (table,) = result.tables
+            cells = tuple(replace(one, value=value, statistics=None, samples=()) for one in table.cells)
+            result = replace(result, tables=(replace(table, cells=cells),))
+        results.append(result)
+    return replace(document, testcases=tuple(results))
+
+
+METAL = Fact(Known.HYPERVISOR, OFF)
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "verdict"), [(105, PASS), (83, PASS), (82, WARN), (67, WARN), (65, FAIL), (20, FAIL)]
+)
+def test_reads_of_host_memory_are_compared_with_cpus_that_have_such_memory(
+    gigabytes: float, verdict: Verdict
+) -> None:
+    """The slowest published one reaches 0.687 of the line rate; 6% less is usual, and a fifth less fails."""
+    (one,) = of(judge(on_skylake(gigabytes, METAL)), "host_stream_read")
+    assert one.verdict is verdict
+    assert one.reference == OF_MEMORIES
+
+
+@pytest.mark.parametrize(
+    ("facts", "testcase"),
+    [
+        ((Fact(Known.HYPERVISOR, ON),), "host_stream_read"),
+        ((), "host_stream_read"),
+        ((METAL, Fact(Known.CPU_QUOTA, 16.0)), "host_stream_read"),
+        ((METAL,), "host_stream_triad"),
+    ],
+    ids=["virtual", "unknown", "quota", "stores"],
+)
+def test_host_memory_that_others_use_is_not_compared_nor_are_stores(
+    facts: tuple[Fact, ...], testcase: str
+) -> None:
+    document = on_skylake(70, *facts, testcase=testcase)
+    (one,) = of(judge(document), testcase)
+    assert one.verdict is PASS and not one.reference
+
+
+def test_host_memory_of_too_few_models_has_no_reference() -> None:
+    ice_lake = "Intel(R) Xeon(R) Platinum 8360Y CPU @ 2.40GHz"
+    assert {share.model for share in memory_shares(ice_lake, "")} == {"Xeon Platinum 8360Y", "EPYC 7452"}
+    document = on_skylake(70, METAL)
+    other = replace(document, machine=dataclasses.replace(document.machine, cpu=ice_lake))
+    facts = tuple(fact for fact in other.facts if fact.name != Known.CPU_DESIGN)
+    (one,) = of(judge(replace(other, facts=facts)), "host_stream_read")
+    assert one.verdict is PASS and not one.reference
+
+
+def test_each_published_read_is_usual_by_the_others_and_none_at_seven_tenths() -> None:
+    """Each model left out in turn: no alarm as published, and a warning if 30% is lost."""
+    shares = memory_shares("Intel(R) Xeon(R) Gold 6140 CPU @ 2.30GHz", "")
+    assert len({share.model for share in shares}) >= 3
+    for left_out in shares:
+        least = 0.94 * min(share.share for share in shares if share.model != left_out.model)
+        assert 0.7 * left_out.share < least < left_out.share
+
+
+@pytest.mark.parametrize(("factor", "verdicts"), [(1.0, {PASS}), (0.8, {WARN}), (0.7, {WARN}), (0.4, {WARN})])
+def test_a_log_of_reads_is_compared_where_the_machine_is_described(
+    tmp_path: Path, factor: float, verdicts: set[Verdict]
+) -> None:
+    """Another source than those of the rows; a log does not say whether others used the memory."""
+    source = Path(__file__).parents[1] / "data" / "published" / "mlc-cnf-testbed.txt"
+    text = re.sub(r"\d{5,6}\.\d", lambda found: f"{float(found[0]) * factor:.1f}", source.read_text())
+    log, described = tmp_path / "mlc.txt", tmp_path / "machine.json"
+    log.write_text(text)
+    machine = json.loads((source.parents[1] / "trees" / "epyc-2-sockets" / "machine.json").read_text())
+    machine["cpu"] = "Intel(R) Xeon(R) Gold 6140 CPU @ 2.30GHz"
+    for node in machine["numa"]:
+        node["cpus"] = list(range(20 * node["index"], 20 * node["index"] + 20))
+    for link in machine["links"]:
+        if link["kind"] == "memory":
+            link.update(capacity=128 * GB, origin="described")
+    described.write_text(json.dumps(machine))
+    document = wirespeed.load_log(log, str(described))
+    assert {one.verdict for one in of(judge(document), "host_stream_read")} == verdicts
 
 
 @pytest.mark.parametrize(

@@ -11,11 +11,11 @@ from functools import lru_cache
 from statistics import median
 from typing import NamedTuple
 
-from ..data import GpuSheet, gpu_sheet, gpu_sheets, norms
+from ..data import GpuSheet, factors, gpu_sheet, gpu_sheets, norms
 from ..data.norms import OBSERVED, SOURCES, TOLERANCES, Path, PublishedRate
 from ..document import Document, TestcaseResult
 from ..hardware import pcie
-from ..hardware.facts import ON, Facts, Known
+from ..hardware.facts import OFF, ON, Facts, Known
 from ..hardware.judged_sizes import JUDGED_BYTES
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Placed
@@ -23,6 +23,7 @@ from ..statistics import grouped
 from ..tables import BUSBW, Cell
 from ..units import GB, GIB
 from .assumed_capacities import limiting_links, slowest_possible
+from .published_memory import READ, memory_shares
 from .verdict import Judgement, Verdict, worst
 
 #: Models that say what is usual of a kind of link, at least.
@@ -107,6 +108,7 @@ class Reference:
         sources: Number of independent sources.
         most: The highest usual rate of the model, in B/s; None if only such links are known.
         otherwise: The lowest usual rate without NVLS, in B/s, if it is assumed; else None.
+        others: What the rates are of, in words, if not of this model nor of GPUs.
     """
 
     least: float
@@ -116,6 +118,7 @@ class Reference:
     sources: int
     most: float | None = None
     otherwise: float | None = None
+    others: str = ""
 
 
 class References:
@@ -140,6 +143,8 @@ class References:
 
     def _found(self, measured: Placed) -> Reference | None:
         cell, limit = measured.cell, measured.cell.limit
+        if measured.key.testcase == READ and not measured.key.table and cell.value is not None:
+            return self._of_host_memory(measured)
         if not limit or cell.value is None or not cell.expected or cell.shared:
             return None
         limit *= slowest_possible(self._machine, cell)
@@ -160,6 +165,28 @@ class References:
             return None
         desktop = link is LinkKind.MEMORY and gpu_sheets()[name].desktop
         return _reference(_Like(path, link, method, how, desktop), name, limit)
+
+    def _of_host_memory(self, measured: Placed) -> Reference | None:
+        """What CPUs with such memory reach, as a share of its capacity; None if that is not known.
+
+        In virtual machines others use the memory too, and with a quota not all cores are used.
+        """
+        facts, node, cell = Facts(self._document.facts), measured.key.column, measured.cell
+        limit = cell.limit or facts.number(Known.MEMORY_RATE, node) or 0.0
+        hypervisor, imported = facts.text(Known.HYPERVISOR), bool(self._document.imported)
+        alone = hypervisor == OFF or (imported and hypervisor != ON)
+        cached = not imported and measured.key.bytes < self._machine.last_cache_bytes()
+        if limit <= 0 or not alone or cached or cell.shared or facts.number(Known.CPU_QUOTA) is not None:
+            return None
+        shares = memory_shares(self._machine.cpu, facts.text(Known.CPU_DESIGN))
+        if len({share.model for share in shares}) < _MODELS:
+            return None
+        cores = sum(len(one.cores) for one in self._machine.numa if one.name == node)
+        line = min(limit, cores * factors().core(typical=True)) if cores else limit  # few cores are slower
+        least = min(share.share for share in shares) * (1 - _OTHER_MODELS) * line
+        typical, sources = median(share.share for share in shares), {share.publisher for share in shares}
+        far = least * _FAR if hypervisor == OFF else None  # of a log, tenants are not known
+        return Reference(least, typical * line, far, False, len(sources), others=OF_MEMORIES)
 
     def _of_collective(self, measured: Placed, limit: float) -> Reference | None:
         run = measured.result.collective
@@ -319,13 +346,14 @@ def by_other_direction(
 
 
 def _words(reference: Reference) -> str:
-    return OF_MODEL if reference.model else OF_LINKS
+    return OF_MODEL if reference.model else reference.others or OF_LINKS
 
 
 #: Why the value of an all-reduce is slow that a ring reaches.
 _WITHOUT_NVLS = "as slow as without NVLS (the NVLink switches do not reduce): see NCCL_DEBUG=INFO"
 #: What a value was compared with, in words.
 OF_MODEL, OF_LINKS = "others of this model", "GPUs over such links"
+OF_MEMORIES = "CPUs with such memory"
 #: What the bus bandwidth of a collective between hosts was compared with: it mixes NVLink, NICs and the
 #: algorithm, so that the rate of the NICs is only an upper bound.
 OF_NICS = "the upper bound of the NICs"
