@@ -27,6 +27,7 @@ from .omissions import is_verified, unmeasured
 from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, path_kind, skipped
 from .published import OF_MODEL, OF_NICS
 from .qualification_verdict import first_words
+from .thresholds import AS_EXPECTED
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Judgement, Verdict
 
@@ -75,9 +76,6 @@ def overview(document: Document, check: Check, diagnosis: Diagnosis | None = Non
 
 #: Maximum number of causes that the first sentence names.
 _CAUSES = 2
-#: Lowest share of what is expected of which "as fast as expected" is said: machines of one model differ by
-#: at most 7 % in paths that other programs do not disturb.
-_EXPECTED = 0.93
 #: Maximum number of reasons why no value was judged.
 _REASONS = 2
 
@@ -303,7 +301,7 @@ class _Summary:
             return "as fast as others of this model"
         unknown = (j for j, is_known in zip(passed, known, strict=True) if not is_known)
         rates = (j for j in unknown if j.unit.more_is_better and not self.document.simulated)
-        if any((judgement.value or 0.0) < _EXPECTED * (judgement.normal or 0.0) for judgement in rates):
+        if any((judgement.value or 0.0) < AS_EXPECTED * (judgement.normal or 0.0) for judgement in rates):
             others = "as fast as others of this model, or " if any(known) else ""
             return f"{others}within what the links allow{'' if others else '; no reference for this model'}"
         return "as fast as expected"

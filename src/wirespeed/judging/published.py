@@ -24,22 +24,12 @@ from ..tables import BUSBW, Cell
 from ..units import GB, GIB
 from .assumed_capacities import limiting_links, slowest_possible
 from .published_memory import READ, memory_shares
+from .thresholds import DIRECTIONS, FAR_BELOW, LEAST_MODELS, OTHER_MODELS, SAME_MODEL
 from .verdict import Judgement, Verdict, worst
 
-#: Models that say what is usual of a kind of link, at least.
-_MODELS = 3
-#: How far below the slowest of them another model may be, as a fraction: the memory of H100 NVL, of which no
-#: source is among the rows, reaches 0.76 of the line rate with BabelStream, the slowest model that is 0.79.
-_OTHER_MODELS = 0.06
 #: The oldest PCIe generation whose rates are alike. Of PCIe 3, virtual machines reach 0.6 of the line rate,
 #: which cloud operators accept, others 0.83.
 _ALIKE_PCIE = 4
-#: How far below the slowest published rate of its model a value is as usual: good machines of one model
-#: differ by 1 to 2 %, and the next one to be published may be the slowest.
-_SAME = 0.02
-#: A value below this share of the lowest usual one of its model fails. Real machines of one model differ by
-#: 1 to 5 %; a fifth below the slowest published one is a defect.
-_FAR = 0.8
 #: Smallest array of a collective that is compared with published rates, in bytes: sources give the largest of
 #: a curve, which rises by 3 to 5 % from 1 to 8 GiB, and by 10 to 15 % from 256 MiB.
 _LARGE = 1 * GIB
@@ -179,13 +169,13 @@ class References:
         if limit <= 0 or not alone or cached or cell.shared or facts.number(Known.CPU_QUOTA) is not None:
             return None
         shares = memory_shares(self._machine.cpu, facts.text(Known.CPU_DESIGN))
-        if len({share.model for share in shares}) < _MODELS:
+        if len({share.model for share in shares}) < LEAST_MODELS:
             return None
         cores = sum(len(one.cores) for one in self._machine.numa if one.name == node)
         line = min(limit, cores * factors().core(typical=True)) if cores else limit  # few cores are slower
-        least = min(share.share for share in shares) * (1 - _OTHER_MODELS) * line
+        least = min(share.share for share in shares) * (1 - OTHER_MODELS) * line
         typical, sources = median(share.share for share in shares), {share.publisher for share in shares}
-        far = least * _FAR if hypervisor == OFF else None  # of a log, tenants are not known
+        far = least * FAR_BELOW if hypervisor == OFF else None  # of a log, tenants are not known
         return Reference(least, typical * line, far, False, len(sources), others=OF_MEMORIES)
 
     def _of_collective(self, measured: Placed, limit: float) -> Reference | None:
@@ -207,7 +197,7 @@ class References:
         if switched is None or ring is None or used.is_sure:
             return switched
         # Without NVLS, the ring is left, which is a warning.
-        return replace(switched, far=ring.least * _FAR, otherwise=ring.least)
+        return replace(switched, far=ring.least * FAR_BELOW, otherwise=ring.least)
 
 
 class Algorithm(NamedTuple):
@@ -319,9 +309,6 @@ def tightened(judgement: Judgement, reference: Reference, chance: float = 0.0) -
 _OTHER_WAY = {
     f"host_to_device_memcpy_{method}": f"device_to_host_memcpy_{method}" for method in ("ce", "sm")
 }  # fmt: skip
-#: Two directions of one link that are alike differ by at most this fraction: on eleven H200 hosts by 5 %, on
-#: eight RTX 4090s, whose slots differ, by 12 %.
-_DIRECTIONS = 0.2
 
 
 def by_other_direction(
@@ -340,7 +327,7 @@ def by_other_direction(
             continue
         slower, faster = sorted((i, other), key=lambda index: cells[index].cell.value or 0.0)
         low, high = (cells[index].cell.value or 0.0 for index in (slower, faster))
-        if low < high * (1 - _DIRECTIONS) and judged[slower].verdict in (Verdict.PASS, Verdict.UNKNOWN):
+        if low < high * (1 - DIRECTIONS) and judged[slower].verdict in (Verdict.PASS, Verdict.UNKNOWN):
             why = f"{1 - low / high:.0%} slower than the other direction ({cells[faster].key.testcase})"
             yield slower, replace(judged[slower], verdict=Verdict.WARN, why=why)
 
@@ -375,10 +362,10 @@ def _reference(like: _Like, name: str, limit: float) -> Reference | None:
     sources = {row.publisher for row in own}
     if len(sources) >= SOURCES:
         typical = median(row.share for row in own)
-        least = min(min(row.share for row in own) * (1 - _SAME), typical * (1 - tolerance))
-        most = max(max(row.share for row in own) * (1 + _SAME), typical * (1 + tolerance))
+        least = min(min(row.share for row in own) * (1 - SAME_MODEL), typical * (1 - tolerance))
+        most = max(max(row.share for row in own) * (1 + SAME_MODEL), typical * (1 + tolerance))
         return Reference(
-            least * limit, typical * limit, least * _FAR * limit, True, len(sources), most * limit
+            least * limit, typical * limit, least * FAR_BELOW * limit, True, len(sources), most * limit
         )
     if like.link is LinkKind.C2C:  # what other modules reach says nothing: some share a CPU
         if not own:
@@ -387,9 +374,9 @@ def _reference(like: _Like, name: str, limit: float) -> Reference | None:
         least = min(row.share for row in own) * (1 - 2 * tolerance)
         return Reference(least * limit, typical * limit, None, False, 1)
     sources = {row.publisher for row in rows}
-    if len({row.sheet for row in rows}) < _MODELS or len(sources) < SOURCES:
+    if len({row.sheet for row in rows}) < LEAST_MODELS or len(sources) < SOURCES:
         return None
-    typical, least = median(row.share for row in rows), min(row.share for row in rows) * (1 - _OTHER_MODELS)
+    typical, least = median(row.share for row in rows), min(row.share for row in rows) * (1 - OTHER_MODELS)
     return Reference(least * limit, typical * limit, None, False, len(sources))
 
 

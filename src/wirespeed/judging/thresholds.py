@@ -231,6 +231,36 @@ GOOD_SHARE = Threshold(
     "A cause that also concerns pairs that work explains less.",
 )  # fmt: skip
 
+_PUBLISHED = "Published rates"
+LEAST_MODELS = Threshold(
+    3, _PUBLISHED, "This number of models, at least, says what is usual of a kind of link.",
+    "Two may share a property that others lack.",
+)  # fmt: skip
+OTHER_MODELS = Threshold(
+    0.06, _PUBLISHED, "Another model may be slower than the slowest of them by this fraction.",
+    "The memory of H100 NVL, of which no row is, reaches 0.76 of its line rate; the slowest model 0.79.",
+    "BabelStream",
+)  # fmt: skip
+SAME_MODEL = Threshold(
+    0.02, _PUBLISHED, "A value may be slower than the slowest published one of its model by this fraction.",
+    "Good machines of one model differ by 1 to 2%, and the next one to be published may be the slowest.",
+    "recorded runs",
+)  # fmt: skip
+FAR_BELOW = Threshold(
+    0.8, _PUBLISHED, "A value below this fraction of the lowest usual one of its model fails.",
+    "Real machines of one model differ by 1 to 5%; a fifth below the slowest published one is a defect.",
+)  # fmt: skip
+DIRECTIONS = Threshold(
+    0.2, _PUBLISHED, "Two directions of a PCIe link that are alike differ by at most this fraction.",
+    "They differ by 5% on eleven H200 hosts, and by 12% on eight RTX 4090s, whose slots differ.",
+    "recorded runs",
+)  # fmt: skip
+AS_EXPECTED = Threshold(
+    0.93, _PUBLISHED, "\"As fast as expected\" is said from this share of the typical value on.",
+    "Machines of one model differ by at most 7% in paths that other programs do not disturb.",
+    "recorded runs",
+)  # fmt: skip
+
 _VALUES = "Values beside others"
 FEWEST_CELLS = Threshold(
     4, _VALUES, "Fewer comparable values do not say what is normal.",
