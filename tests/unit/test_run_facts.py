@@ -12,6 +12,7 @@ from msgspec.structs import replace
 import wirespeed
 from tests.unit.test_cuda_discovery import FakeNvml
 from tests.unit.test_gpu_facts import GPU, bus
+from wirespeed.backends.collective_backend import kept_variables
 from wirespeed.backends.cuda import nvml
 from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.gpu.gpu_driver import Monitor
@@ -311,6 +312,17 @@ def test_the_log_of_the_user_is_left_to_him(name: str, variables: pytest.MonkeyP
     variables.setenv(name, "/proc/self/fd/2")
     log = Debug()
     assert log.fact().value is None and "NCCL_DEBUG_FILE is set" in log.fact().reason
+
+
+def test_the_log_that_wirespeed_asks_of_nccl_is_no_setting_of_a_run(variables: pytest.MonkeyPatch) -> None:
+    """Its file has another name in each process: every comparison would name it."""
+    variables.setenv("NCCL_ALGO", "Ring")
+    path = debug.log_of()
+    assert path is not None and "NCCL_ALGO=Ring" in kept_variables()
+    assert not any("NCCL_DEBUG" in text for text in kept_variables())
+    os.close(int(path.name))
+    variables.setenv("NCCL_DEBUG_FILE", "/tmp/log")
+    assert "NCCL_DEBUG_FILE=/tmp/log" in kept_variables()
 
 
 def test_the_log_of_nccl_is_in_memory_and_read_from_where_it_was(variables: pytest.MonkeyPatch) -> None:

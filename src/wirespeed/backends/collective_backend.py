@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,6 +35,8 @@ _FAILED_RANK_WAIT_S = 1.0
 _SHORT_LOOP_S, _LOOP_MARGIN = 1.0, 2.0
 #: Prefixes of the environment variables that the Document contains.
 _KEPT_VARIABLES = ("NCCL_", "UCX_", "OMPI_MCA_", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+#: The file in memory to which wirespeed itself lets NCCL log (``nccl/debug.py``).
+_OWN_LOG = re.compile(r"/proc/\d+/fd/\d+")
 
 #: How the times of all threads are combined, by ``CollectiveOptions.average``.
 _REDUCE: tuple[Callable[[Sequence[float]], float], ...] = (
@@ -43,6 +46,18 @@ _REDUCE: tuple[Callable[[Sequence[float]], float], ...] = (
     max,
 )
 T = TypeVar("T")
+
+
+def kept_variables() -> list[str]:
+    """Variables of libraries as ``NAME=value``, without those of the log that only wirespeed asks of NCCL."""
+    own = "NCCL_DEBUG" if _OWN_LOG.fullmatch(os.environ.get("NCCL_DEBUG_FILE", "")) else "\0"
+    return [
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith(_KEPT_VARIABLES) and not name.startswith(own)
+    ]
+
+
 #: Creates the provider of a group; raises Refused if that is not possible.
 Make = Callable[[World, Group], Provider]
 
@@ -133,14 +148,13 @@ class CollectiveBackend(JobBackend):
 
     def describe(self) -> BackendDetails:
         """The ranks, the use of device memory, and the transport between the ranks."""
-        kept = [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_KEPT_VARIABLES)]
         options = {
             "ranks": self.group.ranks,
             "processes": self.world.size,
             "hosts": len(self.world.hosts),
             "launcher": self.world.launcher,
             "transport": self.provider.transport() if self.provider else "",
-            "environment": kept,
+            "environment": kept_variables(),
         }
         facts = self.provider.facts() if self.provider else ()
         return BackendDetails(self._ranks, self._memory, options, facts)
