@@ -114,7 +114,7 @@ def compared(documents: Sequence[Document], labels: Sequence[str]) -> Compared:
 
 
 def compared_sides(comparison: Comparison, shown: int) -> Compared:
-    """The content of the comparison of two sides, of whose runs so many are shown before."""
+    """The content of the comparison of two sides; the page shows ``shown`` runs of the first side."""
     runs = [ComparedRun(i, about="before") for i in range(shown)]
     runs.append(ComparedRun(shown, comparison))
     return _compared(runs, "before", {shown: "after"})
