@@ -94,15 +94,6 @@ def test_without_a_folder_the_remedy_is_named(capsys: pytest.CaptureFixture[str]
     )
 
 
-def test_a_dry_run_shows_threads_and_what_limits(capsys: pytest.CaptureFixture[str]) -> None:
-    lines = "storage0 -> gpu0; storage0 -> gpu1 depth=4"
-    assert main(["transfer", lines, "--dry-run", "--machine", MACHINE_NAME]) == 0
-    text = capsys.readouterr().out
-    assert "0: storage0->gpu0  numa0 io 16 threads" in text
-    assert "1: storage0->gpu1   numa0 io 4 threads" in text
-    assert "route storage0 - numa0 - gpu0; bounded by memory of storage0" in text
-
-
 def test_a_line_is_measured_for_real_and_nothing_is_left(tmp_path: Path) -> None:
     """Also as load next to a copy of another backend."""
     for line, way in (
