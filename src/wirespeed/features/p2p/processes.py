@@ -129,10 +129,15 @@ class WorkerProcess:
             else:
                 yield message
 
-    def kill(self) -> None:
-        """Kill the process; one that a driver does not let end is left to the system."""
+    def end(self) -> None:
+        """Let the process end, without waiting for it."""
         if self._process.poll() is None:
             self._process.kill()
+
+    def kill(self) -> None:
+        """Kill the process; one that a driver does not let end is left to the system."""
+        self.end()
+        if self._process.poll() is None:
             try:
                 self._process.wait(_KILL_S)
             except subprocess.TimeoutExpired:
@@ -225,6 +230,8 @@ class PeerProcesses:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             self._is_closed = True
+            for process in self._processes.values():
+                process.end()  # all at the same time: a driver takes a while for each
             for process in self._processes.values():
                 process.kill()
             for job in self._jobs:
