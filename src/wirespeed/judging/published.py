@@ -174,7 +174,8 @@ class References:
         if limit <= 0 or not alone or cached or cell.shared or facts.number(Known.CPU_QUOTA) is not None:
             return None
         shares = memory_shares(self._machine.cpu, facts.text(Known.CPU_DESIGN))
-        if len({share.model for share in shares}) < LEAST_MODELS:
+        models, publishers = {share.model for share in shares}, {share.publisher for share in shares}
+        if len(models) < LEAST_MODELS or len(publishers) < SOURCES:
             return None
         cores = sum(len(one.cores) for one in self._machine.numa if one.name == node)
         line = min(limit, cores * factors().core(typical=True)) if cores else limit  # few cores are slower
