@@ -323,10 +323,10 @@ class PeerProcesses:
         """Find which GPUs a killed process left unusable."""
         for gpu in gpus:
             stuck = self._processes[gpu].is_stuck
-            request = {"do": "health", "gpus": [self._named(gpu)], "seed": self.seed}
+            request = {"do": "health", "gpu": self._named(gpu), "seed": self.seed}
             try:
-                sick = any("sick" in message for message in self._process(gpu).ask(request, open_s=_AGAIN_S))
-                if sick:
+                (answer,) = self._process(gpu).ask(request, open_s=_AGAIN_S)
+                if answer["wrong"]:
                     self._unusable[gpu] = "its memory has wrong data"
             except AttemptEnded as ended:
                 how = f"{ended.stage} {ended.verdict}"

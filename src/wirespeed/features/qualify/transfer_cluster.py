@@ -21,7 +21,6 @@ from ...terminal import one_line
 from ...testcases.table import Testcase
 from ...units import MIB
 from ...worlds.base import World
-from ..transfers.program import of_line
 from .carriers import Carrier, carrier, counters, difference, others, said
 from .cluster import Values
 from .job_nodes import JobCluster, JobNodes, own_values
@@ -257,8 +256,8 @@ def _counted(world: World, over: str, hops: Sequence[Hop], copies: int) -> tuple
 
 def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> Document:
     """Measure transfers between ranks that start together; called on all ranks."""
-    text = "; ".join(f"rank{a} -> rank{b}" for a, b in hops)
-    document = _run(world, over, [of_line(text).testcase], sizes=(_BYTES,), samples=_SAMPLES, copies=copies)
+    case = messages_between("transfers", hops, (_BYTES,), EndMemory.GPU)
+    document = _run(world, over, [case], samples=_SAMPLES, copies=copies)
     for result in document.testcases:
         if not result.tables:
             raise WirespeedError(f"--transport {over} is not possible here: {result.reason or result.status}")
