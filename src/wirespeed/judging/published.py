@@ -487,7 +487,8 @@ def _algorithm_of(row: PublishedRate, sheet: GpuSheet) -> str:
     """The algorithm of a published collective; empty if the source leaves it open."""
     subject = row.subject
     ranks = int(subject.devices) if subject.devices.isdigit() else 0
-    if not _RING_RANKS <= ranks <= _NVLS_RANKS:
+    least = _RING_RANKS if subject.operation == "all_reduce" else _OTHER_RING_RANKS
+    if not least <= ranks <= _NVLS_RANKS:
         return ""
     if subject.algorithm:
         return subject.algorithm
