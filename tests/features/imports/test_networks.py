@@ -15,6 +15,7 @@ from wirespeed.document import CollectiveInfo, Document, RankInfo
 from wirespeed.features.imports.host_facts import NcclLines
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
 from wirespeed.judging.published_network import RING, lines
 from wirespeed.judging.verdict import Verdict
 from wirespeed.results.imported_limits import UNKNOWN, between_hosts, with_network
@@ -347,6 +348,20 @@ def large(busbw: float, operation: str = "all_reduce", model: str = H100, size: 
 def test_what_others_reach_over_such_nics(text: str, nics: str, verdict: Verdict, tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text(text)
     assert judge(wirespeed.load_log(tmp_path / "log.txt", nics=nics)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "nics", "says"),
+    [
+        (large(189.0, "all_gather"), "8x200G", "as fast as others over such NICs"),
+        (large(330.0), "8x200G", "as fast as others over such NICs"),
+        (large(470.0), "8x400G", "within what the NICs allow; that is an upper bound, no reference is known"),
+    ],
+)
+def test_what_a_value_was_compared_with_is_said(text: str, nics: str, says: str, tmp_path: Path) -> None:
+    """Two hosts with 8 x 400 Gb/s are faster than a ring, as fast as no other source is known to be."""
+    (tmp_path / "log.txt").write_text(text)
+    assert says in Judged(wirespeed.load_log(tmp_path / "log.txt", nics=nics)).overview.sentence
 
 
 def test_a_log_that_names_its_nics_is_compared_with_others(tmp_path: Path) -> None:
