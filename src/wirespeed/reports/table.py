@@ -9,7 +9,6 @@ from itertools import groupby
 from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.table import Column
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
@@ -57,8 +56,7 @@ def render(judged: Judged, style: Style) -> str:
         if any(one.values() if result.status is Status.INTERRUPTED else one.cells for one in result.tables)
     ]  # fmt: skip
     for block in _blocks(measured, style.width):
-        shown = _rows(block, document, check) if len(block) > 1 else _single(block[0], document, check, style)
-        parts += ["", shown]
+        parts += ["", _rows(block, judged, style) if len(block) > 1 else _single(block[0], judged, style)]
     return printed(style, *parts, _closing(document, check, style))
 
 
@@ -80,13 +78,13 @@ def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[Testcase
     for _, group in groupby(results, key=shape):
         block = list(group)
         several = len(block) > 1 and len(block[0].tables[0].columns.labels) > 1
-        if several and width_of(_together(block)) > width:
+        if several and width_of(_together(block, width)) > width:
             yield from ([result] for result in block)
         else:
             yield block
 
 
-def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTable:
+def _together(block: list[TestcaseResult], width: int, check: Check | None = None) -> Text:
     """Several one-row testcases as one table, each with its verdict unless it passes."""
     tables = [result.tables[0] for result in block]
     several = len(tables[0].columns.labels) > 1
@@ -104,24 +102,27 @@ def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTa
         least = f"{min(used):.0%}" if used else ""
         rows.append([name, *map(_text, entries), *([least] if several else _details(entries[0], grid))])
     details = _DETAILS[-1:] if several else _DETAILS
-    (table,) = pieces(Column(grid.unit, no_wrap=True), grid.columns.labels, rows, _WIDE, details)
+    (table,) = pieces(Column(grid.unit), grid.columns.labels, rows, _WIDE if several else width, details)
     return table
 
 
-def _rows(block: list[TestcaseResult], document: Document, check: Check) -> RenderableType:
+def _rows(block: list[TestcaseResult], judged: Judged, style: Style) -> RenderableType:
     """Several one-row testcases as one table, and which bytes their values count."""
+    document = judged.document
     sizes = dict.fromkeys(filter(None, (buffers(document, result) for result in block)))
     by_counts = grouped((result.counts, result.name) for result in block if result.counts != _ONCE)
     counts = [Text(f"counts {text}: {', '.join(names)}", style="dim") for text, names in by_counts.items()]
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
     counts = [Text(", ".join(sizes), style="dim"), *counts] if sizes else counts
-    return Group(_together(block, check), *counts, *(Text(text, style="dim") for text in means))
+    return Group(
+        _together(block, style.width, judged.check), *counts, *(Text(text, style="dim") for text in means)
+    )
 
 
-def _single(result: TestcaseResult, document: Document, check: Check, style: Style) -> RenderableType:
+def _single(result: TestcaseResult, judged: Judged, style: Style) -> RenderableType:
     """One testcase with its tables, under a heading."""
     about = result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
-    parts: list[RenderableType] = [headed(result, document, check), Text(about, style="dim")]
+    parts: list[RenderableType] = [headed(result, judged), Text(about, style="dim")]
     for table in result.tables:
         if len(result.tables) > 1:
             parts.append(Text(table.title, style="italic"))
@@ -136,9 +137,9 @@ def _single(result: TestcaseResult, document: Document, check: Check, style: Sty
     return Group(*parts, *shared(result))
 
 
-def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
+def headed(result: TestcaseResult, judged: Judged) -> Text:
     """The name of a testcase, its verdict, and what is known of its data."""
-    verdict = check.testcases[result.name]
+    document, verdict = judged.document, judged.check.testcases[result.name]
     line = Text(result.name, style="bold")
     line.append(f"  {verdict.word}", style=SIGNS[verdict].style)
     if (data := data_word(document, result)) and data != verdict.word:
@@ -167,9 +168,7 @@ def shared(result: TestcaseResult) -> list[Text]:
 
 
 #: Additional columns of tables with one column of values; of those with several, only the last.
-_DETAILS = [
-    Column(name, justify="right", no_wrap=True, style="dim") for name in ("±", "min", "max", "n", "of limit")
-]
+_DETAILS = [Column(name, justify="right", style="dim") for name in ("±", "min", "max", "n", "of limit")]
 
 
 def _text(entry: GridCell) -> Text:
@@ -200,7 +199,7 @@ def _matrix(table: Table, style: Style, beside: Sequence[Table]) -> list[Rendera
         [Text(name, style="dim"), *map(_text, entries), *(_details(entries[0], grid) if single else ())]
         for name, entries in zip(grid.rows.labels, grid.entries, strict=True)
     ]
-    heading = Column(grid.unit, no_wrap=True)
+    heading = Column(grid.unit)
     tables = pieces(heading, grid.columns.labels, rows, style.width, _DETAILS if single else ())
     return [*tables, *_use(table)]
 
@@ -258,7 +257,7 @@ def _summary(table: Table) -> RenderableType:
         ["lowest", number(value_of(low), scale), where(low)],
         ["highest", number(value_of(high), scale), where(high)],
     ]
-    return pieces(Column(unit, no_wrap=True), [""], rows, _WIDE, [Column("")])[0]
+    return pieces(Column(unit), [""], rows, _WIDE, [Column("")])[0]
 
 
 def _curve(table: Table, style: Style) -> list[RenderableType]:
@@ -278,8 +277,8 @@ def _curve(table: Table, style: Style) -> list[RenderableType]:
         if any(entry.cell for entry in entries)
     ]
     bars = len(columns) == 1 and len(values) > 1 and room >= 12
-    details = [Column("logarithmic" if table.unit is Unit.TIME else "", no_wrap=True, style="cyan")]
-    heading = Column(grid.rows.name, justify="right", no_wrap=True)
+    details = [Column("logarithmic" if table.unit is Unit.TIME else "", style="cyan")]
+    heading = Column(grid.rows.name, justify="right")
     tables = pieces(heading, columns, rows, style.width, details if bars else ())
     if len(shown) == len(grid.rows.labels):
         return [*tables]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from msgspec.structs import replace as changed
 from rich.console import RenderableType
 from rich.table import Column
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
@@ -159,7 +158,7 @@ class Tables:
         else:
             yield self._digest(result)
 
-    def _shown(self, title: str, table: Table, keys: Sequence[Sequence[_Place]]) -> list[RichTable]:
+    def _shown(self, title: str, table: Table, keys: Sequence[Sequence[_Place]]) -> list[Text]:
         """A table with signs, in two pieces if it is too wide for one; empty if these are not enough.
 
         Args:
@@ -173,7 +172,7 @@ class Tables:
             [label, *map(_text, entries, row)]
             for label, entries, row in zip(grid.rows.labels, grid.entries, verdicts, strict=True)
         ]
-        heading = Column(f"{title}, {grid.unit}", no_wrap=True)
+        heading = Column(f"{title}, {grid.unit}")
         tables = pieces(heading, grid.columns.labels, rows, _WIDE)
         if width_of(tables[0]) > self._width:
             tables = pieces(heading, grid.columns.labels, rows, self._width)
