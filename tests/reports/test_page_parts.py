@@ -303,10 +303,11 @@ def test_links_are_not_red_for_what_another_device_slows():
     ("options", "rows"),
     [
         ({}, {"stopping rule": "at a 95% interval of ±0.5%, or after 5 s per value; at least 6 samples; "
-              "7 rounds", "preset": "standard", "verification": "after every sample"}),
+              "7 rounds", "preset": "standard", "verify the data after every sample": "yes"}),
         ({"samples": 3, "copies": 1, "size": "64MiB", "verify": False, "pageable": True, "within": "20min"},
-         {"stopping rule": "3 samples of 1 copy; 1 round", "buffer size": "64 MiB", "verification": "off",
-          "pageable host memory": "yes", "maximum time of the run": "20 min"}),
+         {"stopping rule": "3 samples of 1 copy; 1 round", "buffer size": "64 MiB",
+          "verify the data after every sample": "no",
+          "maximum time of the run, from start to exit": "20 min"}),
     ],
 )  # fmt: skip
 def test_the_environment_has_no_names_of_options(options: dict[str, Any], rows: dict[str, str]) -> None:

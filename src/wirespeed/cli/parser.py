@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..terminal import colored, columns, error_line, meant
+from ..terminal import colored, columns, error_line, first_clause, meant
 from . import configuration
 from .commands import COMMANDS
 from .consumers import OPTION, InvalidUsage
@@ -294,9 +294,11 @@ class Parser(TakesOptions, argparse.ArgumentParser):
         ]
         formatter, width = self._get_formatter(), max(map(len, spelled), default=0) + 4
         parts = [self.format_usage().strip(), _filled(self.description or ""), self.shown_examples()]
+        room = max(columns() - width, 20)
+        clauses = (first_clause(formatter._expand_help(action)) for action in actions)
         lines = [
-            f"  {words:<{width - 2}}{_first_clause(formatter._expand_help(action), columns() - width)}"
-            for words, action in zip(spelled, actions, strict=True)
+            f"  {words:<{width - 2}}{textwrap.shorten(clause, room, placeholder=' ...')}"
+            for words, clause in zip(spelled, clauses, strict=True)
         ]
         parts += ["\n".join(["common options:", *lines])] if lines else []
         parts.append(f"{'all options' if self.command else 'exit codes'}: {self.prog} --help")
@@ -352,13 +354,6 @@ def _filled(text: str) -> str:
         kept = list(lines)
         parts += kept if is_kept else textwrap.wrap(" ".join(kept), columns() - 1, break_on_hyphens=False)
     return "\n".join(parts)
-
-
-def _first_clause(text: str, width: int) -> str:
-    """The beginning of a help text, on a line."""
-    for end in ("; ", ": ", " (", ", such as"):
-        text = text.partition(end)[0]
-    return textwrap.shorten(text, max(width, 20), placeholder=" ...")
 
 
 class _Help(argparse.Action):
