@@ -58,18 +58,9 @@ def _plain(part: RenderableType, width: int) -> str | None:
     if part == "":
         return "\n"
     if isinstance(part, Text) and part.end == "\n" and part.justify is None:
-        lines = part.plain.split("\n")
-        return f"{part.plain}\n" if all(map(str.isprintable, lines)) and _widest(lines) <= width else None
+        fits = all(line.isprintable() and cell_len(line) <= width for line in part.plain.split("\n"))
+        return f"{part.plain}\n" if fits else None
     return None
-
-
-def _widest(lines: Iterable[str]) -> int:
-    return max(map(cell_len, lines), default=0)
-
-
-def width_of(table: Text) -> int:
-    """The width of a table, in characters."""
-    return _widest(table.plain.split("\n"))
 
 
 def _shortened(part: RenderableType, most: int) -> RenderableType:
@@ -173,18 +164,19 @@ def pieces(
     heads = [heading, *(Column(name, justify="right") for name in columns), *details]
     widths = [max(len(text) for text in (str(head.header), *(row[i] for row in rows))) + 2
               for i, head in enumerate(heads)]  # fmt: skip
-    at_once = max(1, (width - widths[0]) // max(widths[1:values]))
+    one = sum(widths[:values]) <= width + 2
+    at_once = len(columns) if one else max(1, (width - widths[0]) // max(widths[1:values]))
     kept = [i for i in range(values, len(heads)) if any(row[i] for row in rows)]
     while kept and sum(widths[i] for i in (*range(min(values, at_once + 1)), *kept)) > width + 2:
         kept.remove(max(kept, key=widths.__getitem__))
     tables = []
     for start in range(1, values, at_once):
         shown = [0, *range(start, min(start + at_once, values)), *kept]
-        tables.append(_table([heads[i] for i in shown], [[row[i] for i in shown] for row in rows]))
+        tables.append(laid_out([heads[i] for i in shown], [[row[i] for i in shown] for row in rows]))
     return tables
 
 
-def _table(heads: Sequence[Column], rows: Sequence[Sequence[Text | str]]) -> Text:
+def laid_out(heads: Sequence[Column], rows: Sequence[Sequence[Text | str]]) -> Text:
     """Columns side by side, each as wide as its longest cell, below their headings."""
     columns = []
     for head, cells in zip(heads, zip(*rows, strict=True), strict=True):

@@ -20,7 +20,7 @@ from ..statistics import grouped, summarise
 from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
 from .additions import report_of
-from .console import heading, pieces, printed, warnings, width_of
+from .console import heading, laid_out, pieces, printed, warnings
 from .explanations import explanations
 from .grid import Grid, GridCell, is_large
 from .looks import SIGNS
@@ -28,7 +28,6 @@ from .style import Style
 from .testcase_texts import buffers, closing, data_word
 from .values import footnotes, number
 
-_WIDE = 10_000  #: characters: wider than any table
 #: A value is marked as uncertain if its relative confidence interval is wider than this.
 _UNCERTAIN = 0.05
 #: Maximum number of cells listed that used a rarer transport.
@@ -78,13 +77,13 @@ def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[Testcase
     for _, group in groupby(results, key=shape):
         block = list(group)
         several = len(block) > 1 and len(block[0].tables[0].columns.labels) > 1
-        if several and width_of(_together(block, width)) > width:
+        if several and len(_together(block, width)) > 1:
             yield from ([result] for result in block)
         else:
             yield block
 
 
-def _together(block: list[TestcaseResult], width: int, check: Check | None = None) -> Text:
+def _together(block: list[TestcaseResult], width: int, check: Check | None = None) -> list[Text]:
     """Several one-row testcases as one table, each with its verdict unless it passes."""
     tables = [result.tables[0] for result in block]
     several = len(tables[0].columns.labels) > 1
@@ -102,8 +101,7 @@ def _together(block: list[TestcaseResult], width: int, check: Check | None = Non
         least = f"{min(used):.0%}" if used else ""
         rows.append([name, *map(_text, entries), *([least] if several else _details(entries[0], grid))])
     details = _DETAILS[-1:] if several else _DETAILS
-    (table,) = pieces(Column(grid.unit), grid.columns.labels, rows, _WIDE if several else width, details)
-    return table
+    return pieces(Column(grid.unit), grid.columns.labels, rows, width, details)
 
 
 def _rows(block: list[TestcaseResult], judged: Judged, style: Style) -> RenderableType:
@@ -115,7 +113,7 @@ def _rows(block: list[TestcaseResult], judged: Judged, style: Style) -> Renderab
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
     counts = [Text(", ".join(sizes), style="dim"), *counts] if sizes else counts
     return Group(
-        _together(block, style.width, judged.check), *counts, *(Text(text, style="dim") for text in means)
+        *_together(block, style.width, judged.check), *counts, *(Text(text, style="dim") for text in means)
     )
 
 
@@ -257,7 +255,7 @@ def _summary(table: Table) -> RenderableType:
         ["lowest", number(value_of(low), scale), where(low)],
         ["highest", number(value_of(high), scale), where(high)],
     ]
-    return pieces(Column(unit), [""], rows, _WIDE, [Column("")])[0]
+    return laid_out([Column(unit), Column("", justify="right"), Column("")], rows)
 
 
 def _curve(table: Table, style: Style) -> list[RenderableType]:
