@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     _Load = Callable[[str], Document]
 
 #: Maximum number of runs that are compared with each other; more make a page with one row per node.
-_MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
+_MOST_COMPARED = 8
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -41,7 +41,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     run_files.return_files(options, options.files)
     if not options.files:
         raise UsageError("a file is required: a saved run, a log of another tool, or a folder of them")
-    is_page = options.output is None and (options.open or options.fleet or options.compare)
+    is_page = options.output is None and (options.open or options.fleet)
     suffix = options.output.suffix.lower() if options.output else ".html" if is_page else ""
     form = options.format or (format_of_suffix(suffix) if suffix else "" if options.output else "table")
     if not form:
@@ -76,11 +76,7 @@ def parser(name: str) -> Parser:
     out = arguments.add_argument_group("output")
     out.add_output_as(suffixes)
     out.add("--open", "write a page and open it in the browser")
-    kinds = out.add_mutually_exclusive_group()
-    kinds.add("--fleet", "a page with one row per node, without single values")
-    kinds.add(
-        "--compare", f"a page that compares more than {_MOST_COMPARED} runs, up to {_LARGEST_COMPARISON}"
-    )
+    out.add("--fleet", "a page with one row per node, without single values")
     out.add_report()
     out.add(
         "--for", "twenty lines to paste into an issue; the same as --format github",
@@ -137,12 +133,7 @@ def _write(options: argparse.Namespace) -> ExitCode:
     from ..results.output import Output
 
     files, form = options.files, options.format
-    most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
-    if options.compare and len(files) > most:
-        raise UsageError(
-            f"at most {most} runs can be compared; without --compare, the page has one row per run"
-        )
-    is_fleet = options.fleet or len(files) > most
+    is_fleet = options.fleet or len(files) > _MOST_COMPARED
     if len(files) > 1 and form != "html":
         raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
     if options.fleet and form != "html":
