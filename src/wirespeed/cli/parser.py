@@ -247,11 +247,6 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             verb = "has" if len(given) == 1 else "have"
             raise UsageError(f"{', '.join(given)} {verb} no effect {why}")
 
-    @property
-    def shown_groups(self) -> list[argparse._ArgumentGroup]:
-        """The groups of options that its help describes, not that of another command."""
-        return [group for group in self._action_groups if group.title not in self.elsewhere]
-
     def shown_examples(self) -> str:
         """The examples as lines of a text."""
         width = max((len(line) for line in self.examples), default=0)
@@ -277,7 +272,7 @@ class Parser(TakesOptions, argparse.ArgumentParser):
         formatter.add_usage(*self._usage(), self._mutually_exclusive_groups)
         for text in (self.description, self.shown_examples()):
             formatter.add_text(text)
-        for group in self.shown_groups:
+        for group in (group for group in self._action_groups if group.title not in self.elsewhere):
             formatter.start_section(group.title)
             formatter.add_text(group.description)
             formatter.add_arguments(group._group_actions)
