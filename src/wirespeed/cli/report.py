@@ -149,7 +149,7 @@ def _write(options: argparse.Namespace) -> ExitCode:
 
     by, load = parsed.criteria(options), partial(_chosen, options=options)
     if is_fleet:
-        code = _fleet(files, output, by, load)
+        code = _fleet(files, output, options)
     else:
         shown = Style(verbose=options.verbose, all_cells=options.all_cells)
         code = _report(files, output, form, by, shown, load)
@@ -216,23 +216,16 @@ def _page(runs: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list
     return of_all([run for run in runs if run[0] not in out]), broken
 
 
-def _fleet(files: Sequence[str], output: Output, by: Criteria, load: _Load) -> ExitCode:
+def _fleet(files: Sequence[str], output: Output, options: argparse.Namespace) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
     from ..results.read_many import read_many
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
-        read = read_many(files, partial(_checked, by=by), load)
+        read = read_many(files, partial(_part, options=options), partial(_chosen, options=options))
     with _progress(f"writing {output.path}"):
         text = find("html").joined(read.found, read.unreadable, Style()) if read.found else ""
     return _saved(text, len(files), read.unreadable, output)
-
-
-def _checked(file: str, document: Document, by: Criteria) -> CheckedRun:
-    """What the page of many runs needs of a run."""
-    from ..reports.checked_runs import CheckedRun
-
-    return CheckedRun.of(Judged(document, by, file), None)
 
 
 def _beside(file: str, kind: str, form: str) -> Path:
