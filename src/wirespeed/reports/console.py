@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
@@ -15,7 +14,8 @@ from rich.text import Text
 
 from ..document import Document
 from ..terminal import visible
-from ..units import format_size, many
+from ..units import many
+from .machine_texts import devices, hosts, ranks
 from .style import SIMULATED, Style
 
 #: Maximum length of a paragraph of a screen: a file may have texts of any length.
@@ -94,19 +94,7 @@ class _Parts:
 def heading(document: Document, settings: Sequence[str] = ()) -> RenderableType:
     """Version, host, CPU, memory and GPUs, a note on an imported or simulated run, and settings in force."""
     machine = document.machine
-    cores = sum(len(node.cores) for node in machine.numa)
-    parts = [host] if (host := document.hostname) else []
-    if machine.cpu:
-        parts.append(machine.cpu)
-    if cores:
-        memory = format_size(sum(node.memory_bytes for node in machine.numa))
-        parts.append(f"{many(cores, 'core')}, {memory}, {many(len(machine.numa), 'NUMA node')}")
-    for model, gpus in groupby(machine.gpus, key=lambda gpu: gpu.model):
-        parts.append(f"{len(list(gpus))} x {model}")
-    parts += [count for kind, count in machine.counts.items() if kind.name in machine.others]
-    if machine.ranks:
-        hosts = len({rank.host for rank in machine.ranks})
-        parts.append(f"{many(len(machine.ranks), 'rank')} on {many(hosts, 'host')}")
+    parts = [*filter(None, [document.hostname]), *hosts(machine), *devices(machine), *ranks(machine)]
     lines: list[RenderableType] = [Text(f"wirespeed {document.version}", style="bold"), _Parts(parts)]
     if document.imported:
         lines.insert(1, Text(f"{document.origin}, not measured by wirespeed", style="bold magenta"))
