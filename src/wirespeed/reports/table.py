@@ -16,13 +16,13 @@ from ..judging.check import Check
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..measurement import Axis, Unit
-from ..statistics import grouped, summarise
+from ..statistics import grouped
 from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
 from .additions import report_of
-from .console import heading, laid_out, pieces, printed, warnings
+from .console import heading, pieces, printed, warnings
 from .explanations import explanations
-from .grid import Grid, GridCell, is_large
+from .grid import Grid, GridCell, digest, is_large, place_of
 from .looks import SIGNS
 from .style import Style
 from .testcase_texts import buffers, closing, data_word
@@ -127,7 +127,7 @@ def _single(result: TestcaseResult, judged: Judged, style: Style) -> RenderableT
         if table.is_curve:
             parts += _curve(table, style)
         elif is_large(table) and not style.verbose:
-            parts.append(_summary(table))
+            parts.append(Text(digest(table)))
         else:
             parts += _matrix(table, style, result.tables)
         if table.is_curve or len(table.columns.labels) > 1:
@@ -150,7 +150,7 @@ def headed(result: TestcaseResult, judged: Judged) -> Text:
 def shared(result: TestcaseResult) -> list[Text]:
     """The transport to the memory of other ranks, and the cells that used a rarer one."""
     table = result.tables[0]
-    cells = grouped((cell.means, _where(table, cell)) for cell in table.cells if cell.means)
+    cells = grouped((cell.means, place_of(table, cell)) for cell in table.cells if cell.means)
     if not cells:
         return []
     most = max(cells, key=lambda means: len(cells[means]))
@@ -213,7 +213,7 @@ def _use(table: Table) -> list[RenderableType]:
     of = limits[0] if len(limits) == 1 else f"{limits[0]} to {limits[-1]}"
     share = f"{low:.1%}"
     if share != f"{high:.1%}":
-        share += f" ({_where(table, worst)}) to {high:.1%}"
+        share += f" ({place_of(table, worst)}) to {high:.1%}"
     return [Text(f"{share} of the limit, {of} {unit}", style="dim")]
 
 
@@ -226,36 +226,6 @@ def _intervals(table: Table) -> list[Text]:
     rounds = sorted({len(cell.rounds) for cell in table.cells if cell.rounds})
     many_rounds = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     return [Text(f"±{low}{f' to ±{high}' if low != high else ''} in {many_rounds} rounds", style="dim")]
-
-
-def _where(table: Table, cell: Cell) -> str:
-    """The labels of a cell; only the column if the table has one row."""
-    column = table.columns.labels[cell.column]
-    return column if len(table.rows.labels) == 1 else f"{table.rows.labels[cell.row]}, {column}"
-
-
-def _summary(table: Table) -> RenderableType:
-    """The median and range of a matrix that is too large to read."""
-    scale, unit = fitting(table.unit, table.values())
-    measured = [cell for cell in table.cells if cell.value is not None]
-    if not measured:
-        return Text("no value was measured")
-
-    def where(cell: Cell) -> str:
-        return f"row {table.rows.labels[cell.row]}, column {table.columns.labels[cell.column]}"
-
-    def value_of(cell: Cell) -> float:
-        return cell.value or 0.0
-
-    low, high = min(measured, key=value_of), max(measured, key=value_of)
-    middle = summarise([value_of(cell) for cell in measured]).median
-    about = f"of {many(len(measured), 'value')}; {len(table.cells) - len(measured)} without a value"
-    rows = [
-        ["median", number(middle, scale), about],
-        ["lowest", number(value_of(low), scale), where(low)],
-        ["highest", number(value_of(high), scale), where(high)],
-    ]
-    return laid_out([Column(unit), Column("", justify="right"), Column("")], rows)
 
 
 def _curve(table: Table, style: Style) -> list[RenderableType]:
