@@ -73,8 +73,8 @@ JOB = "several processes (also under mpirun, srun or torchrun)"
 #: The groups of all options that say what and how a run measures.
 MEASURING = (WHAT, STOP, HOW, GPU, JOB)
 PYTHON = ""  # not listed: from Python and in the compatible commands only
-#: The stopping rule of each tier if no count, precision or time budget is given. Values that are not precise in the
-#: time of a quick run vary as much between runs with 0.3 s, and 1 s per testcase, which took a fifth longer.
+#: The stopping rule of each tier if no count, precision or time budget is given. Values that are not precise
+#: within the time of a quick run vary as much with 0.3 s, and 1 s per testcase, which took a fifth longer.
 RULES: dict[Tier, Precise] = {
     "quick": Precise(0.01, 0.2, 0.6, 3, rounds=1), "standard": Precise(), "full": Precise(0.005, 10.0),
 }  # fmt: skip
