@@ -13,6 +13,7 @@ from msgspec.structs import replace as struct_replace
 from ...collectives.operations import OPERATIONS
 from ...collectives.options import OPTIONS, CollectiveOptions
 from ...document import CollectiveInfo, RankInfo
+from ...statistics import of_slowest
 from ...tables import Half
 from ...units import many
 from . import nccl_ranks, nccl_table, scan
@@ -71,8 +72,6 @@ _NAMES = {
     "warmup iters": "warmup", "iters": "iterations", "agg iters": "aggregate", "validation": "checks",
     "graph": "graphs",
 }  # fmt: skip
-#: Largest difference of equal times of the JSON, in s.
-_ROUNDED_S = 1e-9
 #: Largest difference of the ratio of bus to algorithm bandwidth from the ratio of an operation.
 _FACTOR_TOLERANCE = 0.02
 #: Operations that are not thought of if the log does not name one.
@@ -482,14 +481,7 @@ def _note_iterations(log: FoundLog, halves: Sequence[Half]) -> None:
     """Note whether iterations were timed, and times that contradict the times of the processes."""
     skip = _whole(log.options.get("skip"))
     log.options["per_iteration"] = bool(halves) and all(len(half.iterations) > skip for half in halves)
-    differing = 0
-    for half in (half for half in halves if half.by_process):
-        slowest = tuple(map(max, zip(*half.by_process, strict=False)))
-        same_length = all(len(row) == len(half.iterations) for row in half.by_process)
-        differing += not same_length or any(
-            abs(a - b) >= _ROUNDED_S for a, b in zip(half.iterations, slowest, strict=True)
-        )
-    if differing:
+    if differing := sum(not of_slowest(half.iterations, half.by_process) for half in halves):
         log.warnings.append(
             f"of {many(differing, 'result')} the times of iterations are not those of the slowest process"
         )
