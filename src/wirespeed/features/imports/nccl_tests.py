@@ -15,7 +15,7 @@ from ...collectives.options import OPTIONS, CollectiveOptions
 from ...document import CollectiveInfo, RankInfo
 from ...statistics import of_slowest
 from ...tables import Half
-from ...units import many
+from ...units import MICRO, many
 from . import nccl_ranks, nccl_table, scan
 from .commands import Commands
 from .host_facts import NcclLines
@@ -29,7 +29,6 @@ _START = re.compile(
     rf"{nccl_table.HEAD.pattern}|{nccl_table.ROW.pattern}|(\S{{1,64}}: )?Test (CUDA|NCCL) failure \S+:\d"
 )
 _TOOL = "nccl-tests"
-_MICRO = 1e-6
 #: Said of jobs whose lines are mixed.
 _UNCONNECTED = "every process is rank 0: the launcher did not connect them (nccl-tests built without MPI=1?)"
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.*nccl-library=(\d+))?")
@@ -473,7 +472,7 @@ def _with_iterations(half: Half, report: object) -> Half:
 
 def _times(numbers: object) -> tuple[float, ...]:
     """Times in s from the JSON's, in us; none if one of them is none."""
-    times = scan.scaled([scan.number(str(value)) for value in scan.items_of(numbers)], _MICRO)
+    times = scan.scaled([scan.number(str(value)) for value in scan.items_of(numbers)], MICRO)
     return tuple(time for time in times if time is not None) if None not in times else ()
 
 
