@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tests.unit.test_benchmarks import benchmark
 from wirespeed.cli.main import main
-from wirespeed.features.qualify.cluster_faults import FAULTS
+from wirespeed.data.causes import NODE_FAULTS
 from wirespeed.features.qualify.procedure import Procedure
 from wirespeed.features.qualify.simulated_cluster import SimulatedCluster
 from wirespeed.hardware.facts import Fact, Known
@@ -84,10 +84,10 @@ def test_all_rails_at_both_ends_fail_within_20_s(capsys: pytest.CaptureFixture[s
     assert "no reading of the nodes explains it remedy " in out
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", NODE_FAULTS)
 @pytest.mark.parametrize("noise", ["1%", "5%"])
 def test_each_cause_is_named_at_each_node(name: str, noise: str) -> None:
-    program, fault = benchmark("qualify_two"), FAULTS[name]
+    program, fault = benchmark("qualify_two"), NODE_FAULTS[name]
     text = f"{name}={fault.amount:g}" if fault.amount else name
     assert program.named("dgx-spark-2", text, fault.cause, noise, 2) == 2
 

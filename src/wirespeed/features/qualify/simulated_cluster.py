@@ -109,24 +109,21 @@ class SimulatedCluster:
             at = slice(None) if cause.node < 0 else cause.node
             for speed in (self._of_gpus,) if cause.fault.of_gpus else (self._sends, self._receives):
                 speed[at] *= factor
+        parts = {
+            PartKind.GPU: self._own, PartKind.MEMORY: self._own, PartKind.HOST_LINK: self._host_links,
+            PartKind.LEAF: self._leaf, PartKind.TRUNK: self._trunk, PartKind.SPINE: self._spine,
+        }  # fmt: skip
         for fault in self.faults:
             rail = slice(None) if fault.kind is PartKind.NODE or fault.rail < 0 else fault.rail
             where = slice(None) if fault.where < 0 else fault.where
-            for part, speed in (
-                (PartKind.GPU, self._own), (PartKind.LEAF, self._leaf), (PartKind.TRUNK, self._trunk),
-                (PartKind.SPINE, self._spine), (PartKind.MEMORY, self._own),
-                (PartKind.HOST_LINK, self._host_links),
-            ):  # fmt: skip
-                if fault.kind is part:
-                    speed[where, rail] *= fault.factor
             if fault.both:
-                self._both[where, rail] *= fault.factor
-                continue
-            both = fault.kind in (PartKind.NODE, PartKind.NIC)
-            if both or (fault.kind is PartKind.CABLE and fault.sends):
-                self._sends[where, rail] *= fault.factor
-            if both or (fault.kind is PartKind.CABLE and not fault.sends):
-                self._receives[where, rail] *= fault.factor
+                speeds = [self._both]
+            elif fault.kind is PartKind.CABLE:
+                speeds = [self._sends if fault.sends else self._receives]
+            else:
+                speeds = [parts[fault.kind]] if fault.kind in parts else [self._sends, self._receives]
+            for speed in speeds:
+                speed[where, rail] *= fault.factor
 
     @property
     def memories(self) -> tuple[EndMemory, ...]:
