@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 from msgspec.structs import replace as struct_replace
 
@@ -28,7 +27,6 @@ from .check import Check
 from .confidential import by_other_gpus
 from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
-from .gates import GateComparison, GateSetName, compare_gates, load
 from .hardware_changes import hardware_changes
 from .inventory import missing
 from .localise import Observation, accept, defects, localise, without_fast, wrong_data
@@ -199,20 +197,6 @@ def _by_dips(judged: list[Judgement], document: Document) -> list[Dip]:
                 judgement, verdict=Verdict.WARN, why=_BELOW_NEIGHBOUR, least=None, normal=None
             )
     return list(found.values())
-
-
-def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
-    """Compare a run with published gates.
-
-    Args:
-        document: The run.
-        name: Name of a set that wirespeed contains, or the path of a TOML file.
-        check: The verdicts on the run; None for those of ``judge(document)``.
-
-    Raises:
-        UsageError: If there is no such set or file, or the file is invalid.
-    """
-    return compare_gates(load(str(name)), document, (check or judge(document)).judgements)
 
 
 def _unless_busy(judgement: Judgement, measured: Placed, machine: Machine) -> Judgement:
