@@ -22,8 +22,6 @@ _WORST = 3
 _ROCE_2 = "RoCE v2"
 #: Variable of NCCL, and the interface that it must not use between hosts.
 _INTERFACES, _LOOPBACK = "NCCL_SOCKET_IFNAME", "lo"
-#: Maximum number of devices that a text names.
-_NAMED = 4
 
 
 def nic_down(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -207,7 +205,7 @@ def _active(facts: Facts) -> list[str]:
 def rdma_files(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """That the files by which programs use RDMA are missing."""
     if facts.text(Known.RDMA_FILES) == OFF:
-        yield Sign("", f"{some(_nics(facts), _NAMED)} exist, but not /dev/infiniband/uverbs*")
+        yield Sign("", f"{some(_nics(facts))} exist, but not /dev/infiniband/uverbs*")
 
 
 def nic_isolated(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -226,7 +224,7 @@ def nic_isolated(machine: Machine, facts: Facts) -> Iterator[Sign]:
                 found.append((f"{nic} and {gpu.name}", sorted(ports)))
     if found:
         pairs, bridges = [pair for pair, _ in found], dict.fromkeys(p for _, ports in found for p in ports)
-        text = f"{some(pairs, _NAMED)}: ACS of {some(list(bridges), _NAMED)} redirects"
+        text = f"{some(pairs)}: ACS of {some(list(bridges))} redirects"
         yield Sign("", text, at=next(iter(bridges)))
 
 
@@ -237,7 +235,7 @@ def nic_no_gid(machine: Machine, facts: Facts) -> Iterator[Sign]:
         if facts.text(Known.PORT_LAYER, port) == _ETHERNET and facts.number(Known.PORT_GIDS_IN_USE, port) == 0
     ]  # fmt: skip
     if ports:
-        yield Sign("", f"{some(ports, _NAMED)}: all GIDs are empty")
+        yield Sign("", f"{some(ports)}: all GIDs are empty")
 
 
 def nic_slower(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -247,7 +245,7 @@ def nic_slower(machine: Machine, facts: Facts) -> Iterator[Sign]:
         most = max(rates.values(), default=0.0)
         for rate, slower in grouped((rate, port) for port, rate in rates.items() if rate < most).items():
             others = [port for port, best in rates.items() if best == most]
-            yield Sign("", f"{some(slower, _NAMED)}: {rate:g} Gbit/s; {some(others, _NAMED)}: {most:g}")
+            yield Sign("", f"{some(slower)}: {rate:g} Gbit/s; {some(others)}: {most:g}")
 
 
 def nic_slower_between(facts: Facts) -> Iterator[Sign]:
@@ -330,8 +328,8 @@ def nic_numa(machine: Machine, facts: Facts) -> Iterator[Sign]:
     is_enough = len(of_nics) >= len(gpus) and bool(nics.keys() & gpus.keys())
     for node, names in gpus.items() if is_enough and all(node.isdecimal() for node in nics) else ():
         if node not in nics:
-            where = "; ".join(f"{some(there, _NAMED)} at {at}" for at, there in nics.items())
-            yield Sign("", f"no NIC is at NUMA node {node} of {some(names, _NAMED)} ({where})")
+            where = "; ".join(f"{some(there)} at {at}" for at, there in nics.items())
+            yield Sign("", f"no NIC is at NUMA node {node} of {some(names)} ({where})")
 
 
 def nic_selection(machine: Machine, facts: Facts) -> Iterator[Sign]:

@@ -16,8 +16,6 @@ from .record import Sign
 
 #: Gbit/s in bytes per second.
 _GBIT = 1e9 / 8
-#: Maximum number of devices that a text names.
-_NAMED = 4
 
 
 def address_of(machine: Machine, facts: Facts, device: str) -> str:
@@ -46,7 +44,7 @@ def slot(machine: Machine, facts: Facts) -> Iterator[Sign]:
         by_link["" if is_own else at, kind, own_kind].append(device)
     for (shared, kind, own_kind), devices in by_link.items():
         rate = facts.number(Known.PCIE_LIMITING_RATE, devices[0]) or 0.0
-        names, one = some(devices, _NAMED), len(devices) == 1
+        names, one = some(devices), len(devices) == 1
         link = f"the link of {shared} above {names}" if shared else f"the slot{'s' * (not one)} of {names}"
         text = (
             f"{link} {'offers' if one or shared else 'offer'} {kind}, at most {rate / GB:.1f} GB/s in each "
