@@ -66,13 +66,19 @@ class AttemptEnded(Exception):
 
 
 class WorkerProcess:
-    """One process that tries peer access."""
+    """One process that tries peer access.
 
-    def __init__(self, backend: str) -> None:
+    Args:
+        backend: What executes it.
+        gpu: The GPU that it opens first, as in requests.
+    """
+
+    def __init__(self, backend: str, gpu: Mapping[str, str]) -> None:
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         life, self._life = os.pipe()
         module = "wirespeed.features.p2p.gpu_worker"
-        command = [sys.executable, "-P", "-m", module, backend, str(theirs.fileno()), str(life)]
+        command = [sys.executable, "-P", "-m", module, backend, str(theirs.fileno()), str(life),
+                   json.dumps(gpu)]  # fmt: skip
         with theirs:
             try:
                 # In a group of its own: Ctrl-C reaches only the parent, which kills it. In the same session:
@@ -262,7 +268,7 @@ class PeerProcesses:
             if process is None or not process.is_alive:
                 if self._is_closed:
                     raise BackendError("the attempts were interrupted")
-                process = self._processes[gpu] = WorkerProcess(self._gpus[gpu].backend)
+                process = self._processes[gpu] = WorkerProcess(self._gpus[gpu].backend, self._named(gpu))
             return process
 
     def _named(self, name: str) -> dict[str, str]:
