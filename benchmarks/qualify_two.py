@@ -15,8 +15,8 @@ from functools import cache
 import msgspec
 
 import wirespeed
+from wirespeed.data.causes import NODE_FAULTS
 from wirespeed.document import Document
-from wirespeed.features.qualify.cluster_faults import FAULTS
 from wirespeed.features.qualify.procedure import Procedure
 from wirespeed.features.qualify.simulated_cluster import parse_cluster
 from wirespeed.judging.diagnosis import diagnose
@@ -47,7 +47,7 @@ def judged(spec: str, seed: int) -> tuple[Verdict, set[tuple[str, str]], float]:
 
 def faults(machine: str) -> Iterator[tuple[str, str]]:
     """The faults with a cause that a cluster can have, with their amounts, and the names of the causes."""
-    for fault in FAULTS.values():
+    for fault in NODE_FAULTS.values():
         if machine.startswith("dgx-spark") or fault.name not in _OF_SPARK:
             yield f"{fault.name}={fault.amount:g}" if fault.amount else fault.name, fault.cause
 

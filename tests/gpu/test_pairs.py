@@ -54,8 +54,6 @@ def test_messages_and_sharing_as_testcases(tmp_path: Path) -> None:
 
 
 def test_the_front_ends(tmp_path: Path) -> None:
-    document = run(tmp_path / "p.json", "pt2pt", "--over", "nccl", "--memory", "gpu", "--sizes", "8,1MiB")
-    assert document.testcases[0].name == "pt2pt_nccl_gpu"
     document = run(
         tmp_path / "s.json", "overalloc", "--sweep", "--means", "ipc,vmm-fd", "--buffer", "64MiB",
         "--repeats", "2",

@@ -72,7 +72,7 @@ column = "gpu1"
 reason = "its slot is behind the chipset"
 """
 #: Commands that start processes.
-PROCESSES = ("pt2pt", "overalloc", "gpudirect_p2p_overalloc")
+PROCESSES = ("overalloc", "gpudirect_p2p_overalloc")
 #: Options that would start processes, wait, or measure for long.
 SLOW = (
     "--processes",

@@ -24,16 +24,16 @@ LINES = (
     "gpu0 -> gpu1; gpu1 -> gpu0 1MiB sm blocks=8 threads=64",
     "near(gpu*) -> gpu* ce 256MiB copies=3",
     "latency gpu0 <- gpu1; load gpu[0-3,6] to gpu1 sm",
-    "pageable(numa0) -> gpu0 by gpu1 and gpus from other(gpus)",
-    "load numa0 -> void cpus=[1-3]; latency numa1 <- numa1",
+    "pageable(numa0) -> gpu0 by gpu1 and gpus from gpus",
+    "load numa0 -> void threads=3; latency numa1 <- numa1",
     "load all_reduce 1GiB; near gpus to gpus",
-    "gpu0 -> gpu1, gpu2 broadcast sm 64MiB; gpu3 -> other(gpu[0-3]) by gpu3 broadcast",
+    "gpu0 -> gpu1, gpu2 broadcast sm 64MiB; gpu3 -> gpu[0-2] by gpu3 broadcast",
     "gpu0 -> gpu0\nrank0 -> rank1.gpu1 # comment",
 )
 PARTS = (
     "gpu", "gpu99", "numa0", "rank1", "void", "->", "<-", ";", ",", "(", ")", "[", "]", "*", "$", "=", "-",
-    ".", "near(", "other(", "by ", "load ", "latency ", "sm", "0", "-1", "1e9", "99999999999999999999",
-    "rate=", "1GB/s", "start=", "50us", "blocks=", "cpus=[", "µ", "\x00", "\x1b[31m", "\u202e", "\n", "\t",
+    ".", "near(", "pageable(", "by ", "load ", "latency ", "sm", "0", "-1", "1e9", "99999999999999999999",
+    "rate=", "1GB/s", "start=", "50us", "blocks=", "threads=[", "µ", "\x00", "\x1b[31m", "\u202e", "\n", "\t",
     "\ud800", "é" * 100, '"',
     "'", "{", "}", "all_reduce", "true", "#", "x" * 500,
 )  # fmt: skip

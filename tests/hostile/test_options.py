@@ -45,7 +45,7 @@ run --processes, run --machine, run --format, run --testcase, run --prefix, run 
 run -p, check --overrides, check --gates, check --baseline, check --from, check --tolerance,
 check --wait-idle,
 show d.json --format, show d.json --baseline, compare a.json b.json --least, report d.json -o,
-report d.json -o x --format, list --tier, baseline d.json -o, pt2pt --over, pt2pt --sizes,
+report d.json -o x --format, list --tier, baseline d.json -o, overalloc --extra,
 overalloc --means, overalloc --rounds, all_reduce_perf --minbytes, all_reduce_perf -b,
 all_reduce_perf --datatype
 """

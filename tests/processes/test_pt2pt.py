@@ -26,11 +26,12 @@ def command(launcher: list[str], *arguments: str) -> subprocess.CompletedProcess
 
 def test_messages_over_mpi_and_a_rank_that_looks_on(mpirun: list[str], tmp_path: Path) -> None:
     path = tmp_path / "p.json"
-    done = command([*mpirun, "3"], "pt2pt", "--sizes", "1,4KiB,1MiB", "--memory", "host", "-o", str(path))
+    what = ("-t", "message_mpi_host", "--sizes", "1,4KiB,1MiB", "--samples", "6")
+    done = command([*mpirun, "3"], "run", *what, "-o", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
     document = wirespeed.load(path)
     (result,) = document.testcases
-    assert result.name == "pt2pt_mpi_host" and result.status is Status.PASSED
+    assert result.name == "message_mpi_host" and result.status is Status.PASSED
     latency, bandwidth, rate = result.tables
     assert latency.columns.values == (1.0, 4096.0, 2.0**20) and len(latency.cells) == 9
     grid = {(c.row, c.column): c for c in bandwidth.cells}

@@ -132,7 +132,7 @@ def test_a_report_says_how_to_make_a_page(
 
 def test_every_former_command_names_a_present_one() -> None:
     former = {name: row.former.split() for name, row in COMMANDS.items() if row.former}
-    assert former.keys() == {"show", "doctor", "pt2pt", *ABOUT}
+    assert former.keys() == {"show", "doctor", *ABOUT}
     for name, words in former.items():
         assert words[0] in SHOWN and name not in SHOWN and module_of(name)
         arguments = [word for word in words[1:] if word.startswith("-")]

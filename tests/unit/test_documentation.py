@@ -174,7 +174,7 @@ def test_help_begins_with_what_most_people_need(capsys: pytest.CaptureFixture[st
     assert all(name in more for name in ("baseline", "overalloc", "help", "self", *ABOUT))
     assert "nvbandwidth" in text and "all_reduce_perf" in text
     former = [name for name, row in COMMANDS.items() if row.former and name not in ABOUT]
-    assert len(former) == 3 and not {*former} & {*listed, *re.findall(r"[\w-]+", more)}
+    assert len(former) == 2 and not {*former} & {*listed, *re.findall(r"[\w-]+", more)}
     assert max(map(len, text.partition("exit codes")[0].splitlines())) < 80
 
 

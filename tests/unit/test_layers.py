@@ -130,8 +130,7 @@ FACADE = ("",)
 NEEDED = {
     "bandwidth": {"transfers"},
     "blocks": {"storage"},
-    "qualify": {"fleet", "transfers"},
-    "transfers": {"storage"},
+    "qualify": {"fleet"},
 }
 
 

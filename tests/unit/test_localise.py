@@ -14,6 +14,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.network import Network
+from wirespeed.judging.cells_seen import quantile
 from wirespeed.judging.localise import Observation, localise
 from wirespeed.testcases.table import find
 
@@ -141,3 +142,32 @@ def test_what_is_low_follows_from_the_deviation_of_the_peers(factor: float, name
     cells = [Observation("t", value, 0.8, ((others[i % 7], 1.0, 1.0),)) for i, value in enumerate(good)]
     cells.append(Observation("t", factor * upper, 0.8, ((link, 1.0, 1.0),)))
     assert [str(culprit) for culprit in localise(SWITCHED, cells)] == names
+
+
+def varying(count: int, factor: float) -> list[str]:
+    """Who is named if a cell is lower than others of its group, which vary by 2 %, as two others do not."""
+    link = next(i for i, link in enumerate(SWITCHED.links) if (link.source, link.destination) == PORT)
+    others = [i for i, one in enumerate(SWITCHED.links) if one.source == "nvswitch" and i != link]
+    normal = NormalDist(0.8, 0.02 * 0.8)
+    good = sorted(normal.inv_cdf((i + 0.5) / (count - 1)) for i in range(count - 1))
+    cells = [
+        Observation(group, value, 0.8, ((others[i % 7], 1.0, 1.0),))
+        for group, values in (("t", good), ("u", [0.8] * 8), ("v", [0.8] * 8))
+        for i, value in enumerate(values)
+    ]
+    upper = quantile([0.0, *good], 0.75)
+    cells.append(Observation("t", factor * upper, 0.8, ((link, 1.0, 1.0),)))
+    return [str(culprit) for culprit in localise(SWITCHED, cells)]
+
+
+def test_many_cells_show_their_own_deviation() -> None:
+    """Up to 199, the steady groups say how much cells vary: 8 % below is low; 200 vary by 2 % themselves."""
+    assert varying(199, 0.92) == ["NVLink nvswitch->gpu0"]
+    assert varying(200, 0.92) == []
+
+
+def test_of_more_cells_more_deviations_are_chance() -> None:
+    """Of 1,000, five are no chance; of 8,000, 5.4 are reached in one of a hundred runs."""
+    assert varying(1000, 0.896) == ["NVLink nvswitch->gpu0"]
+    assert varying(8000, 0.896) == []
+    assert varying(8000, 0.888) == ["NVLink nvswitch->gpu0"]

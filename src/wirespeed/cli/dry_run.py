@@ -28,7 +28,7 @@ def dry_run(arguments: dict[str, Any], options: argparse.Namespace) -> int:
 
     chosen = arguments["options"]
     machine = part_of(describe(options.machine), chosen)
-    cases = as_changed(choose(arguments["testcases"], arguments["prefixes"], chosen), chosen)
+    cases = as_changed(choose(arguments["testcases"], arguments.get("prefixes", ()), chosen), chosen)
     print(visible(_text(run_plan(cases, machine, chosen), machine, chosen.within)))
     return ExitCode.PASS
 
@@ -50,6 +50,9 @@ def _text(planned: Sequence[PlannedTestcase], machine: Machine, within: float | 
     if within is not None and len(measured) < len(possible):
         left = many(len(possible) - len(measured), "testcase")
         lines.append(f"within {format_time(within)}, there may be no time for {left}")
-    if refused := len(planned) - len(possible):
-        lines.append(f"{many(refused, 'testcase')} not possible here; `wirespeed list` says why")
+    refused = [entry for entry in planned if entry.reason]
+    if len(planned) == 1:
+        lines += [f"not possible here: {entry.reason}" for entry in refused]
+    elif refused:
+        lines.append(f"{many(len(refused), 'testcase')} not possible here; `wirespeed list` says why")
     return "\n".join(lines)

@@ -114,6 +114,9 @@ class PublishedRate:
     platform: str
     note: str
 
+    def __hash__(self) -> int:
+        return hash((self.source, self.rate))  # of few fields: tables of all rows are keys of caches
+
     @property
     def publisher(self) -> str:
         """The repository or site, whose pages are not independent of each other; own pages are one source."""

@@ -64,12 +64,15 @@ def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -
         try:
             plan = case.plan(machine, options)
         except WirespeedError as error:
+            if case.written:
+                raise
             plan = Plan.waive(str(error))
         seconds = estimates.of(case, plan) if plan.measurements else 0.0
         for measurement in plan.measurements[:1]:
             estimates.measured(measurement)
         values = sum(len(measurement.places) for measurement in plan.measurements)
         in_time = clock + seconds <= end
-        planned.append(PlannedTestcase(case, values, seconds, clock, in_time, plan.reason))
+        reason = plan.reason or ("" if values else next((cell.reason for cell in plan.waived), ""))
+        planned.append(PlannedTestcase(case, values, seconds, clock, in_time, reason))
         clock += seconds if in_time else 0.0
     return tuple(planned)

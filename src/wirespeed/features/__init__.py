@@ -146,12 +146,9 @@ FEATURES = (
     Feature(
         "pairs",
         commands={
-            "pt2pt": Command("command:pt2pt", "", former="run -p message"),
-            "overalloc": Command(
-                "command:overalloc", "measure the cost of sharing a buffer and of over-allocation"
-            ),
+            "overalloc": Command("command", "measure the cost of sharing a buffer and of over-allocation"),
             # The reproducer's name of overalloc.
-            "gpudirect_p2p_overalloc": Command("command:overalloc", "", of_others=True),
+            "gpudirect_p2p_overalloc": Command("command", "", of_others=True),
         },
         testcases=("messages:TESTCASES", "sharing:SHARING"),
         of_job="backend:PairsBackend",

@@ -410,7 +410,7 @@ def remedy(document: Document, check: Check) -> str:
         of_each = " of each host" if nics or not document.machine.gpus else ""
         steps.append(f"name the GPUs{of_each} (--machine NAME-N, such as {machine})")
     if nics:
-        two = any(directions_of(result.name, table) for result in results for table in result.tables)
+        two = any(directions_of(result.name, table.key) for result in results for table in result.tables)
         of_each, where = ("", ", if the ranks were on two hosts") if two else (" of each host", "")
         steps.append(f"give the NICs{of_each}{where} (--nics, such as {nics})")
     return "; ".join(steps) or BY_BASELINE

@@ -19,11 +19,14 @@ from ..hardware.facts import OFF, ON, Facts, Known
 from ..hardware.judged_sizes import JUDGED_BYTES
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Placed
+from ..results.imported_limits import OF_LINE, SENDRECV, directions_of, hosts_of
 from ..statistics import grouped
 from ..tables import BUSBW, Cell
 from ..units import GB, GIB
+from . import published_network as network
 from .assumed_capacities import limiting_links, slowest_possible
-from .published_memory import READ, memory_shares
+from .published_memory import READ, MemoryShare, memory_shares
+from .published_network import has_nvls
 from .thresholds import DIRECTIONS, FAR_BELOW, LEAST_MODELS, OTHER_MODELS, SAME_MODEL
 from .verdict import Judgement, Verdict, worst
 
@@ -38,8 +41,8 @@ _LARGE_COPY = JUDGED_BYTES
 #: Ranks from which all-reduces by a ring are alike, and all collectives by rings. Two ranks are slower; on
 #: four H200s, all-gather and reduce-scatter of 1 GiB reached 0.92 of the all-reduce in ten checks.
 _RING_RANKS, _OTHER_RING_RANKS = 4, 8
-#: Ranks of a host for which NCCL lets the switches reduce, and the oldest GPUs whose switches can.
-_NVLS_RANKS, _NVLS_CAPABILITY = 8, (9, 0)
+#: Ranks of a host for which NCCL lets the switches reduce.
+_NVLS_RANKS = 8
 RING, NVLS = "ring", "NVLS"
 #: Testcase -> path, method, and direction or kernel of published rates that are alike.
 _LIKE = {
@@ -137,6 +140,8 @@ class References:
             return self._of_host_memory(measured)
         if not limit or cell.value is None or not cell.expected or cell.shared:
             return None
+        if _kind(self._machine, cell) is LinkKind.NETWORK and self._document.imported:
+            return self._between_hosts(measured)
         limit *= slowest_possible(self._machine, cell)
         if measured.result.collective is not None:
             return self._of_collective(measured, limit)
@@ -169,14 +174,44 @@ class References:
         if limit <= 0 or not alone or cached or cell.shared or facts.number(Known.CPU_QUOTA) is not None:
             return None
         shares = memory_shares(self._machine.cpu, facts.text(Known.CPU_DESIGN))
-        if len({share.model for share in shares}) < LEAST_MODELS:
+        models, publishers = {share.model for share in shares}, {share.publisher for share in shares}
+        if len(models) < LEAST_MODELS or len(publishers) < SOURCES:
             return None
         cores = sum(len(one.cores) for one in self._machine.numa if one.name == node)
         line = min(limit, cores * factors().core(typical=True)) if cores else limit  # few cores are slower
-        least = min(share.share for share in shares) * (1 - OTHER_MODELS) * line
-        typical, sources = median(share.share for share in shares), {share.publisher for share in shares}
-        far = least * FAR_BELOW if hypervisor == OFF else None  # of a log, tenants are not known
-        return Reference(least, typical * line, far, False, len(sources), others=OF_MEMORIES)
+        found = _of_others(shares, line, OF_MEMORIES)
+        return found if hypervisor == OFF else replace(found, far=None)  # of a log, tenants are not known
+
+    def _between_hosts(self, measured: Placed) -> Reference | None:
+        """What messages over such a NIC, or collectives of hosts with such NICs, reach; None if unknown.
+
+        As within a host, it is a warning, and no failure, if the value may be that of a ring.
+        """
+        cell, run = measured.cell, measured.result.collective
+        if run is None or run.operation == SENDRECV:
+            if run is None and directions_of(measured.key.testcase, measured.key.table, cell.row) != 1:
+                return None
+            assert cell.expected
+            return _of_others(network.shares(network.MESSAGE), cell.expected[1] / OF_LINE[1], OF_NETWORKS)
+        hosts = hosts_of(self._machine, self._document.ranks, run.ranks)
+        sheets = {sheet for sheet in self._sheets.values() if sheet}
+        if hosts is None or hosts[1] != network.HOST_GPUS or len(sheets) != 1:
+            return None
+        ((_, sheet),) = sheets
+        if measured.key.table != BUSBW or measured.key.bytes < network.LARGE:
+            return None
+        nics = min(self._machine.links[i].capacity or 0.0 for i in limiting_links(cell))
+        found = {
+            line.how: _of_others(ones, line.rate, OF_NETWORKS)
+            for line in network.lines(sheet, nics, hosts[0], run.operation)
+            if (ones := network.shares(line.how))
+        }
+        ring = found.pop(network.RING, None)
+        used = algorithm(self._document, measured.result)
+        if ring is None or not found or (used.why and not used.is_sure):
+            return ring
+        (switched,) = found.values()
+        return switched if used.is_sure else replace(switched, far=ring.far, otherwise=ring.least)
 
     def _of_collective(self, measured: Placed, limit: float) -> Reference | None:
         run = measured.result.collective
@@ -225,7 +260,7 @@ def algorithm(document: Document, result: TestcaseResult) -> Algorithm:
     """What reduces in an all-reduce: the switches (NVLS), where the run says so or NCCL does it by itself."""
     run, facts = result.collective, Facts(document.facts)
     sheets = [gpu_sheet(gpu.model) for gpu in document.machine.gpus]
-    able = bool(sheets) and all(sheet and _has_nvls(sheet[1]) for sheet in sheets)
+    able = bool(sheets) and all(sheet and has_nvls(sheet[1]) for sheet in sheets)
     if run is None or run.operation != "all_reduce" or not able:
         return Algorithm(RING)
     settings = (*result.settings, *facts.several(Known.NCCL_VARIABLES))
@@ -250,12 +285,6 @@ def algorithms(document: Document) -> Iterator[str]:
         if run and run.ranks >= _RING_RANKS and (used := algorithm(document, result)).why:
             how = "the NVLink switches reduce (NVLS)" if used.name == NVLS else "a ring, without NVLS"
             yield f"{result.name}: {how}: {used.why}"
-
-
-def _has_nvls(sheet: GpuSheet) -> bool:
-    """Whether the NVLink switches of a GPU's machines reduce."""
-    capability = tuple(map(int, sheet.capability.split(".")))
-    return sheet.switch and not sheet.c2c and capability >= _NVLS_CAPABILITY
 
 
 def _kind(machine: Machine, cell: Cell) -> LinkKind | None:
@@ -340,18 +369,37 @@ def _words(reference: Reference) -> str:
 _WITHOUT_NVLS = "as slow as without NVLS (the NVLink switches do not reduce): see NCCL_DEBUG=INFO"
 #: What a value was compared with, in words.
 OF_MODEL, OF_LINKS = "others of this model", "GPUs over such links"
-OF_MEMORIES = "CPUs with such memory"
+OF_MEMORIES, OF_MODULES, OF_NETWORKS = (
+    "CPUs with such memory",
+    "modules with such links",
+    "others over such NICs",
+)
 #: What the bus bandwidth of a collective between hosts was compared with: it mixes NVLink, NICs and the
 #: algorithm, so that the rate of the NICs is only an upper bound.
 OF_NICS = "the upper bound of the NICs"
 
 
 def bounded_by_nics(judgement: Judgement, measured: Placed, machine: Machine) -> Judgement:
-    """A collective between hosts that passes: no typical rate is known, only what the NICs carry at most."""
+    """A collective between hosts that passes: only what the NICs carry at most is known.
+
+    Unless it is as fast as others over such NICs, and not faster, by an algorithm that no source has used.
+    """
     of_hosts = measured.result.collective is not None and _kind(machine, measured.cell) is LinkKind.NETWORK
     if not of_hosts or judgement.verdict is not Verdict.PASS:
         return judgement
+    most = (judgement.normal or 0.0) * (1 + TOLERANCES[Path.COLLECTIVE_NODES])
+    if judgement.reference and judgement.value is not None and judgement.value <= most:
+        return judgement
     return replace(judgement, normal=None, reference=OF_NICS)
+
+
+def _of_others(
+    shares: Sequence[_Share | MemoryShare | network.NetworkShare], line: float, words: str
+) -> Reference:
+    """What other models over such links reach, as shares of the rate of the links, in B/s."""
+    least = min(one.share for one in shares) * (1 - OTHER_MODELS) * line
+    typical, sources = median(one.share for one in shares), {one.publisher for one in shares}
+    return Reference(least, typical * line, least * FAR_BELOW, False, len(sources), others=words)
 
 
 def _reference(like: _Like, name: str, limit: float) -> Reference | None:
@@ -367,7 +415,10 @@ def _reference(like: _Like, name: str, limit: float) -> Reference | None:
         return Reference(
             least * limit, typical * limit, least * FAR_BELOW * limit, True, len(sources), most * limit
         )
-    if like.link is LinkKind.C2C:  # what other modules reach says nothing: some share a CPU
+    if like.link is LinkKind.C2C:  # modules differ in how many GPUs share the links of a CPU
+        alike = [row for row in rows if gpu_sheets()[row.sheet].c2c == gpu_sheets()[name].c2c]
+        if len({row.publisher for row in alike}) >= SOURCES:
+            return _of_others(alike, limit, OF_MODULES)
         if not own:
             return None
         typical = median(row.share for row in own)
@@ -376,8 +427,7 @@ def _reference(like: _Like, name: str, limit: float) -> Reference | None:
     sources = {row.publisher for row in rows}
     if len({row.sheet for row in rows}) < LEAST_MODELS or len(sources) < SOURCES:
         return None
-    typical, least = median(row.share for row in rows), min(row.share for row in rows) * (1 - OTHER_MODELS)
-    return Reference(least * limit, typical * limit, None, False, len(sources))
+    return replace(_of_others(rows, limit, ""), far=None)
 
 
 class _Share(NamedTuple):
@@ -438,4 +488,4 @@ def _algorithm_of(row: PublishedRate, sheet: GpuSheet) -> str:
         return ""
     if subject.algorithm:
         return subject.algorithm
-    return RING if subject.operation != "all_reduce" or not _has_nvls(sheet) else ""
+    return RING if subject.operation != "all_reduce" or not has_nvls(sheet) else ""

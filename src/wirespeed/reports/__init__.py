@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module, metadata
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
 from ..features import features
+from ..hardware.devices import registered
 from ..terminal import escaped, short_lines, visible
 from .style import SIMULATED, DialectName, Style
 
 if TYPE_CHECKING:
+    from importlib import metadata
+
     from ..document import Document
     from ..judging.check import Check
     from ..judging.judged import Judged
@@ -166,7 +169,7 @@ FORMATS = (
 
 def formats() -> list[str]:
     """The names of all formats: those of this package, then those of others."""
-    others = (point.name for point in metadata.entry_points(group=GROUP))
+    others = (point.name for point in registered(GROUP))
     return list(dict.fromkeys((*(row.name for row in FORMATS), *sorted(others))))
 
 
@@ -176,8 +179,9 @@ def find(name: str) -> ReportFormat:
     Raises:
         UsageError: If the format does not exist; the message lists all.
     """
-    for point in metadata.entry_points(group=GROUP, name=name):
-        return ReportFormat.of(point)
+    for point in registered(GROUP):
+        if point.name == name:
+            return ReportFormat.of(point)
     for row in FORMATS:
         if row.name == name:
             return row
@@ -186,7 +190,7 @@ def find(name: str) -> ReportFormat:
 
 def format_of_suffix(suffix: str) -> str:
     """The name of the format of files with a suffix; empty if there is none."""
-    others = map(ReportFormat.of, metadata.entry_points(group=GROUP))
+    others = map(ReportFormat.of, registered(GROUP))
     return next((row.name for row in (*FORMATS, *others) if suffix in row.suffixes), "")
 
 

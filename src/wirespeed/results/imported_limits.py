@@ -49,10 +49,11 @@ GIVEN = "assumed: --nics"
 UNKNOWN = "the network between the hosts is unknown"
 #: Smaller arrays, in bytes, and smaller parts of a rank, are dominated by latencies between hosts.
 _LEAST_BYTES, _LEAST_PART_BYTES = 1 * GIB, 32 * MIB
-#: Operations whose bus bandwidth follows from what each host sends. ``sendrecv`` uses one NIC of many.
+#: Operations whose bus bandwidth follows from what each host sends; a pair of ``sendrecv`` uses at least one
+#: NIC, and at most all.
 _SPREAD = ("all_reduce", "all_gather", "reduce_scatter")
 _ROOTED = ("broadcast", "reduce")
-_ALL_TO_ALL = "alltoall"
+_ALL_TO_ALL, SENDRECV = "alltoall", "sendrecv"
 #: Keys of tables of what one NIC moves in one direction, or in both together -> number of directions.
 ONE_NIC, ONE_NIC_BOTH_WAYS = "one-nic", "one-nic-both-ways"
 DIRECTIONS = {ONE_NIC: 1, ONE_NIC_BOTH_WAYS: 2}
@@ -62,7 +63,7 @@ ONE_WAY_BY_HOST, BOTH_WAYS_BY_HOST = (f"{way}directional-p2p-disabled-bandwidth"
 #: Least and typical rate of RDMA over the line rate of a NIC. Published are 0.91 (40 Gb/s Ethernet), 0.93
 #: (100 Gb/s, packets of 1 KiB), 0.98 (100 Gb/s Ethernet, packets of 4 KiB; InfiniBand of 100 and 200 Gb/s).
 #: Values that exceed the least by less than 5 % are warnings, so that they pass from 0.88.
-_OF_LINE = (0.88 / 1.05, 0.97)
+OF_LINE = (0.88 / 1.05, 0.97)
 #: Smaller messages, in bytes, need more queue pairs than one, and over MPI more than one message at a time.
 _LEAST_MESSAGE_BYTES, _LEAST_OF_MPI_BYTES = 64 * KIB, 1 * MIB
 
@@ -182,7 +183,7 @@ def _limited(
     for table in result.tables:
         if table.key == BUSBW:
             sizes = table.columns.values
-            bounds = [between_hosts(machine, ranks, result.collective, round(size)) for size in sizes]
+            bounds = [between_hosts(machine, ranks, result.collective, round(size), nics) for size in sizes]
             cells = (
                 struct_replace(cell, **vars(bound)) if (bound := bounds[cell.column]) else cell
                 for cell in table.cells
@@ -192,11 +193,11 @@ def _limited(
     return struct_replace(result, tables=tuple(tables))
 
 
-def directions_of(testcase: str, table: Table, row: int = 0) -> int:
+def directions_of(testcase: str, table: str, row: int = 0) -> int:
     """In how many directions at once a row of a table shows what NICs move; 0 if they do not limit it."""
-    if testcase.startswith("message_") and table.key == MESSAGE_BANDWIDTH:
+    if testcase.startswith("message_") and table == MESSAGE_BANDWIDTH:
         return 1 + row
-    return DIRECTIONS.get(table.key, 0)
+    return DIRECTIONS.get(table, 0)
 
 
 def of_nics(machine: Machine, testcase: str, table: Table, nics: Nics) -> Table:
@@ -206,21 +207,26 @@ def of_nics(machine: Machine, testcase: str, table: Table, nics: Nics) -> Table:
     """
     is_message = table.key == MESSAGE_BANDWIDTH
     link = next((i for i, link in enumerate(machine.links) if link.destination == _NETWORK), None)
-    if not (directions_of(testcase, table) and nics.count and link is not None):
+    if not (directions_of(testcase, table.key) and nics.count and link is not None):
         return table
     one, least = nics.rate / nics.count, _LEAST_OF_MPI_BYTES if is_message else _LEAST_MESSAGE_BYTES
     cells = []
     for cell in table.cells:
-        directions = directions_of(testcase, table, cell.row)
-        low, typical = (directions * one * share for share in _OF_LINE)
+        directions = directions_of(testcase, table.key, cell.row)
         judged = table.columns.values[cell.column] >= least
-        limit = directions * (nics.rate if is_message else one)
-        bound = Allowance(limit, None, (low, typical) if judged else None, ((link, _OF_LINE[1], 1.0),))
+        bound = _over_nic(nics.rate if is_message else one, directions, one, link, judged=judged)
         cells.append(struct_replace(cell, **vars(bound)) if cell.value is not None else cell)
     return struct_replace(table, cells=tuple(cells))
 
 
-def _hosts(machine: Machine, ranks: Sequence[RankInfo], count: int) -> tuple[int, int] | None:
+def _over_nic(most: float, directions: int, one: float, link: int, *, judged: bool) -> Allowance:
+    """What is allowed for messages over one NIC, or up to some of a host, in a number of directions."""
+    low, typical = (directions * one * share for share in OF_LINE)
+    used = ((link, OF_LINE[1], 1.0),)
+    return Allowance(directions * most, None, (low, typical) if judged else None, used)
+
+
+def hosts_of(machine: Machine, ranks: Sequence[RankInfo], count: int) -> tuple[int, int] | None:
     """The number of hosts and of ranks on each; None if there is one host, or they differ.
 
     If the log does not list its ranks, each GPU of a host has one.
@@ -235,7 +241,7 @@ def _hosts(machine: Machine, ranks: Sequence[RankInfo], count: int) -> tuple[int
 
 
 def between_hosts(
-    machine: Machine, ranks: Sequence[RankInfo], run: CollectiveInfo, size: int
+    machine: Machine, ranks: Sequence[RankInfo], run: CollectiveInfo, size: int, nics: Nics | None = None
 ) -> Allowance | None:
     """What the network allows for the bus bandwidth of a collective between hosts; None if unknown.
 
@@ -248,11 +254,15 @@ def between_hosts(
         ranks: All ranks; none if the log does not list them.
         run: The operation.
         size: Size of the array, in bytes.
+        nics: The NICs of a host, if their number is known.
     """
-    layout = _hosts(machine, ranks, run.ranks)
+    layout = hosts_of(machine, ranks, run.ranks)
     links = [i for i, link in enumerate(machine.links) if _NETWORK in (link.source, link.destination)]
     if layout is None or not links or run.operation not in OPERATIONS or shares_nvlink(machine):
         return None
+    if run.operation == SENDRECV and nics and nics.count:
+        one = nics.rate / nics.count
+        return _over_nic(nics.rate, 1, one, links[0], judged=size >= JUDGED_BYTES)
     hosts, per_host = layout
     network = min(machine.links[i].capacity or 0.0 for i in links)
     per_gpu, inside = _to_host(machine), _inside(machine, per_host)

@@ -435,7 +435,7 @@ def test_rates_of_rdma(tmp_path: Path) -> None:
     [
         ("1x100G", Verdict.PASS),
         ("8x100G", Verdict.PASS),
-        ("1x200G", Verdict.WARN),
+        ("1x200G", Verdict.FAIL),
         ("100 Gb/s", Verdict.UNKNOWN),
     ],
 )
@@ -446,7 +446,7 @@ def test_the_line_rate_of_a_nic_judges_rdma(tmp_path: Path, nics: str, expected:
     log = str(tmp_path / "log.txt")
     assert main(["import", log, "-o", str(tmp_path / "run.json")]) == 0
     code = main(["check", "--from", str(tmp_path / "run.json"), "--nics", nics])
-    assert code == {Verdict.PASS: 0, Verdict.WARN: 3, Verdict.UNKNOWN: 4}[expected]
+    assert code == {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 4}[expected]
 
 
 def test_both_directions_may_reach_twice_the_line_rate(tmp_path: Path) -> None:
@@ -468,7 +468,7 @@ def test_the_slowest_of_repeated_rows_counts(tmp_path: Path) -> None:
         assert row(document, "perftest RDMA_Write BW", "one-nic", "average") == {
             "64 KiB": digits(5728.47 * 2**20)
         }
-        assert verdict(document) is Verdict.WARN
+        assert verdict(document) is Verdict.FAIL
 
 
 def test_latencies_of_rdma(tmp_path: Path) -> None:

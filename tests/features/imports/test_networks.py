@@ -302,3 +302,48 @@ def test_nics_given_for_gpus_that_nvlink_may_connect(tmp_path: Path) -> None:
     document = wirespeed.load_log(tmp_path / "log", nics="4x400G")
     assert judge(document).verdict is Verdict.UNKNOWN
     assert any("NVLink may connect all hosts" in warning for warning in document.warnings)
+
+
+def large(busbw: float, operation: str = "all_reduce", model: str = H100, size: int = 4 * GIB) -> str:
+    """A log of an operation of large arrays on two hosts with eight GPUs each."""
+    text = all_reduce(model, 2, 8, busbw).replace("1073741824     268435456", f"{size}     {size // 4}")
+    if operation == "all_reduce":
+        return text
+    half = f"{busbw * 8 / 15:.2f}  {busbw:.2f}"  # of an all-reduce
+    factor = 16 / 15 if operation == "all_gather" else 1.0
+    text = text.replace(half, f"{busbw * factor:.2f}  {busbw:.2f}")
+    return text.replace("all_reduce_perf", f"{operation}_perf").replace("float     sum", "float    none")
+
+
+@pytest.mark.parametrize(
+    ("text", "nics", "verdict"),
+    [
+        # Rings: 0.869 of what NICs and NVLink allow is the slowest published one, 6% less are usual.
+        (large(163.5, "all_gather"), "8x200G", Verdict.PASS),
+        (large(163.2, "all_gather"), "8x200G", Verdict.WARN),
+        (large(130.9, "all_gather"), "8x200G", Verdict.WARN),
+        (large(130.6, "all_gather"), "8x200G", Verdict.FAIL),
+        (large(130.0, "all_gather", size=GIB), "8x200G", Verdict.PASS),  # from 2 GiB on
+        (large(301.0), "8x400G", Verdict.PASS), (large(300.0), "8x400G", Verdict.WARN),  # NVLink is the limit
+        # Where NICs limit switches that reduce, 0.859; less than half of that may be a ring.
+        (large(302.9), "8x200G", Verdict.PASS), (large(302.5), "8x200G", Verdict.WARN),
+        (large(131.0), "8x200G", Verdict.WARN), (large(130.6), "8x200G", Verdict.FAIL),
+        (logged(large(242.5), info("node0", "Connected NVLS tree")), "8x200G", Verdict.WARN),
+        (logged(large(242.0), info("node0", "Connected NVLS tree")), "8x200G", Verdict.FAIL),
+        (logged(large(163.5), info("node0", "NCCL_ALGO set by environment to Ring")), "8x200G", Verdict.PASS),
+        # One NIC carries what crosses between hosts in a ring of messages: 0.94 of its rate.
+        (large(22.2, "sendrecv"), "8x200G", Verdict.PASS), (large(22.0, "sendrecv"), "8x200G", Verdict.WARN),
+        (large(17.7, "sendrecv"), "8x200G", Verdict.WARN), (large(17.6, "sendrecv"), "8x200G", Verdict.FAIL),
+        (large(22.2, "sendrecv"), "200 GB/s", Verdict.UNKNOWN),  # the number of NICs is not known
+        (large(50.0, "sendrecv"), "8x200G", Verdict.PASS),  # over two of them
+    ],
+)  # fmt: skip
+def test_what_others_reach_over_such_nics(text: str, nics: str, verdict: Verdict, tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text(text)
+    assert judge(wirespeed.load_log(tmp_path / "log.txt", nics=nics)).verdict is verdict
+
+
+def test_a_log_that_names_its_nics_is_compared_with_others(tmp_path: Path) -> None:
+    nccl = speeds("node0", 8, 200_000) + speeds("node1", 8, 200_000)
+    (judged, _) = judge(imported(tmp_path, logged(large(17.6, "sendrecv"), nccl))).judgements
+    assert judged.verdict is Verdict.FAIL and judged.why.endswith("compared with others over such NICs")

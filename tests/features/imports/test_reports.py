@@ -317,7 +317,8 @@ def test_the_nics_judge_messages_between_hosts(tmp_path: Path) -> None:
     one = "#OSU MPI Bandwidth Test v5.6.2\n# Size  Bandwidth (MB/s)\n65536  9000.0\n"
     for text, nics, verdict in (
         (f"{one}4194304  23065.67\n", None, UNKNOWN), (f"{one}4194304  23065.67\n", "2x100G", PASS),
-        (f"{one}4194304  12280.00\n", "2x100G", PASS), (f"{one}4194304  8065.67\n", "2x100G", WARN),
+        (f"{one}4194304  12280.00\n", "2x100G", PASS), (f"{one}4194304  10065.67\n", "2x100G", WARN),
+        (f"{one}4194304  8065.67\n", "2x100G", FAIL),
         (f"{both}4194304  18865.67\n", "1x100G", WARN), (f"{both}4194304  24609.96\n", "1x100G", PASS),
     ):  # fmt: skip
         log.write_text(text)

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 import wirespeed
 from wirespeed.cli.main import main
-from wirespeed.errors import ExitCode, MachineError, UsageError
+from wirespeed.errors import MachineError, UsageError
 from wirespeed.features.qualify import slurm as switches
 from wirespeed.features.qualify.cluster import Values
 from wirespeed.features.qualify.cluster_faults import ClusterFault, NicModel
@@ -394,58 +394,6 @@ def test_a_seed_makes_the_same_choice() -> None:
 def test_bad_clusters(spec: str, says: str) -> None:
     with pytest.raises((MachineError, UsageError), match=says):
         parse_cluster(spec)
-
-
-FILE = """
-machine = "dgx-a100-8"
-rails = 2
-spines = 2
-rate = "20 GB/s"
-faults = ["nic=0.5@gpu-b3.1"]
-
-[leaves]
-rack1 = "gpu-a[0-7]"
-rack2 = "gpu-b[0-5]"
-"""
-
-
-def test_a_file_describes_nodes_and_switches(tmp_path: Path) -> None:
-    file = tmp_path / "cluster.toml"
-    file.write_text(FILE)
-    found = qualified(f"{file}+leaf=0.7@rack1.0+lost@gpu-a2")
-    assert [node.name for node in found.nodes] == [f"gpu-a{i}" for i in range(8)] + [
-        f"gpu-b{i}" for i in range(6)
-    ]
-    assert {(node.block, node.rails) for node in found.nodes} == {("rack1", 2), ("rack2", 2)}
-    assert set(named(found)) == {"gpu-b3's NIC of rail 1", "leaf switch of rack1 of rail 0"}
-    assert found.excluded == ("gpu-a2", "gpu-b3") and 19e9 < found.culprits[0].expected < 21e9
-
-
-@pytest.mark.parametrize(
-    ("change", "says"),
-    [
-        (("dgx-a100-8", "tractor"), "unknown machine 'tractor'"),
-        (("gpu-b[0-5]", "gpu-a[5-9]"), "two leaf switches have the node gpu-a5"),
-        (("spines = 2", "spines = 0"), "1 to 1024 spine switches, not 0"),
-        (("rails = 2", "rails = 99"), "1 to 64 rails, not 99"),
-        (("rails", "trails"), "does not describe a cluster: .*trails"),
-        (("[leaves]", "[leaves"), "does not describe a cluster"),
-        (("gpu-b3.1", "gpu-b3.2"), "write gpu-a0 to gpu-b5, with .0 to .1 for the rail"),
-        (("20 GB/s", "fast"), "fast"),
-        (("gpu-a[0-7]", "gpu-a[7-0]"), "is not a range"),
-    ],
-)
-def test_bad_files(tmp_path: Path, change: tuple[str, str], says: str) -> None:
-    file = tmp_path / "cluster.toml"
-    file.write_text(FILE.replace(*change))
-    with pytest.raises((MachineError, UsageError), match=says):
-        parse_cluster(str(file))
-    assert main(["qualify", "--machine", f"simulated:{file}", "--no-save"]) == ExitCode.USAGE
-
-
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(MachineError, match=r"cannot read .*: No such file"):
-        parse_cluster(str(tmp_path / "none.toml"))
 
 
 def test_one_machine_is_no_cluster() -> None:

@@ -10,7 +10,9 @@ from msgspec.structs import replace
 
 from tests.unit.test_benchmarks import benchmark
 from wirespeed.cli.main import main
-from wirespeed.features.qualify.cluster_faults import FAULTS
+from wirespeed.data.causes import NODE_FAULTS
+from wirespeed.features.qualify.procedure import Procedure
+from wirespeed.features.qualify.simulated_cluster import SimulatedCluster
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.judging.qualification_verdict import remedy_of, unexplained
 from wirespeed.qualification import (
@@ -82,10 +84,10 @@ def test_all_rails_at_both_ends_fail_within_20_s(capsys: pytest.CaptureFixture[s
     assert "no reading of the nodes explains it remedy " in out
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", NODE_FAULTS)
 @pytest.mark.parametrize("noise", ["1%", "5%"])
 def test_each_cause_is_named_at_each_node(name: str, noise: str) -> None:
-    program, fault = benchmark("qualify_two"), FAULTS[name]
+    program, fault = benchmark("qualify_two"), NODE_FAULTS[name]
     text = f"{name}={fault.amount:g}" if fault.amount else name
     assert program.named("dgx-spark-2", text, fault.cause, noise, 2) == 2
 
@@ -206,12 +208,10 @@ def test_a_path_that_is_slow_from_gpu_memory_only(capsys: pytest.CaptureFixture[
     assert code == 1 and "slow: path between node0 and node1: 1" in out  # from both
 
 
-def test_messages_of_slow_networks_are_small(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_messages_of_slow_networks_are_small() -> None:
     """64 MiB over 50 MB/s would take seconds each."""
-    file = tmp_path / "slow.toml"
-    file.write_text('machine = "dgx-spark"\nrate = "50 MB/s"\n[leaves]\na = "n[0-1]"\n')
-    code, out = qualified(f"simulated:{file}", capsys)
-    assert code == 0 and "note: messages above 16 MiB were not measured: each takes more than 0.6 s" in out
+    found = Procedure(SimulatedCluster(2, rails=1, peak=50e6, has_gpus=False)).run()
+    assert found.notes == ("messages above 16 MiB were not measured: each takes more than 0.6 s",)
 
 
 def test_many_nodes_that_are_all_slow_fail_by_what_their_nics_carry(

@@ -38,7 +38,6 @@ def test_words_in_place_of_signs_need_no_quotes_in_a_shell() -> None:
 def test_sides_are_paired_if_both_name_the_same_devices_and_else_multiplied() -> None:
     assert [t.way for t in transfers("near(gpu*) -> gpu*")][-2:] == ["numa1->gpu6", "numa1->gpu7"]
     assert len(transfers("gpu[0-3] -> gpu[4-7]")) == 16
-    assert len(transfers("gpu* -> other(gpu*)")) == 56
     assert [t.way for t in transfers("gpu0 -> gpu1, gpu2")] == ["gpu0->gpu1", "gpu0->gpu2"]
     of_each = transfers("gpu[0-1] -> gpu[2-3] by gpu[2-3]")
     assert {str(t.executor) == str(t.destination) for t in of_each} == {True}
@@ -51,8 +50,8 @@ def test_memory_is_allocated_as_its_executor_needs_it() -> None:
 
 
 def test_words_choose_engine_operation_shape_and_size() -> None:
-    (one,) = transfers("load numa0 -> void cpus=[1-3] 64MiB", CPUS)
-    assert (one.role, one.operation, one.executor.cpus) == (Role.LOAD, Operation.READ, (1, 2, 3))
+    (one,) = transfers("load numa0 -> void threads=3 64MiB", CPUS)
+    assert (one.role, one.operation, len(one.executor.cpus)) == (Role.LOAD, Operation.READ, 3)
     (three,) = transfers("gpu0 -> gpu1 sm_bulk blocks=8 threads=2")
     assert (three.engine, three.executor.blocks, three.executor.threads) == (Engine.SM_BULK, 8, 2)
     (four,) = transfers("latency gpu0 <- gpu1")
@@ -66,9 +65,8 @@ def test_a_broadcast_is_one_transfer_to_several_memories() -> None:
     (one,) = transfers("gpu0 -> gpu1, gpu2 broadcast")
     assert (str(one), one.bytes) == ("gpu0->gpu1+gpu2 by gpu0 (sm)", 2**29)
     assert one.also == (Memory("gpu2", MemoryKind.DEVICE),)
-    assert [t.way for t in transfers("gpu[0-1] -> other(gpu[0-2]) broadcast")] == [
-        "gpu0->gpu1+gpu2", "gpu1->gpu0+gpu2",
-    ]  # fmt: skip
+    several = [t.way for t in transfers("gpu[0-1] -> gpu2, gpu3 broadcast")]
+    assert several == ["gpu0->gpu2+gpu3", "gpu1->gpu2+gpu3"]
     (loader,) = transfers("numa0 -> gpu0, gpu1 broadcast")
     assert (loader.executor.device, loader.source.kind) == ("gpu0", MemoryKind.PINNED)
 
@@ -79,9 +77,9 @@ def test_given_sizes_stay_and_others_follow_the_option() -> None:
 
 
 def test_no_core_works_for_two_transfers() -> None:
-    text = "latency numa0 <- numa0; numa0 -> void; numa0 -> numa1 threads=4; void -> numa0 cpus=5"
+    text = "latency numa0 <- numa0; numa0 -> void; numa0 -> numa1 threads=4"
     cpus = [t.executor.cpus for t in transfers(text, CPUS)]
-    assert len(cpus[0]) == 1 and len(cpus[2]) == 4 and cpus[3] == (5,)
+    assert len(cpus[0]) == 1 and len(cpus[2]) == 4
     assert sum(map(len, cpus)) == len({cpu for some in cpus for cpu in some}) == len(CPUS.numa[0].cores)
 
 
@@ -120,12 +118,14 @@ WRONG = [
     ("numa0 -> gpu0 by numa0", 1, "CPUs cannot access the memory of a GPU"),
     ("latency gpu0 -> gpu1", 14, "write latency gpu0 <- gpu1"),
     ("void -> void", 1, "void is only one side"),
-    ("numa0 -> numa0 cpus=999", 16, "CPU 999 does not exist"),
+    ("numa0 -> numa0 threads=999", 1, "of them free, not 999"),
+    ("numa0 -> numa0 blocks=8", 16, "only a kernel has blocks"),
+    ("gpu0 -> gpu1 ce threads=8", 17, "only a kernel has threads"),
     ("rank0 -> rank1", 1, "this machine has no ranks"),
+    ("storage0 -> gpu0", 1, "this machine has no storage"),
     ("all_reduce", 1, "`wirespeed run -t all_reduce` measures it alone"),
     ("all_reduce; gpu0 -> gpu1", 1, "cannot be measured at once"),
     ("load gpu0 -> gpu1", 1, "nothing is measured"),
-    ("gpu0 -> other(gpu0)", 1, "no transfer is left"),
     ("", 1, "there is no transfer"),
     ("gpu0 -> gpu1 rate=10GB/s", 14, "unknown word 'rate'"),
     ("gpu0 -> gpu0 triad", 14, "unknown word 'triad'"),
@@ -178,3 +178,8 @@ def test_settings_of_the_run_agree() -> None:
 def test_mutated_transfers_never_end_in_a_traceback() -> None:
     found = mutations.run(800, seed=1)
     assert found["valid"] > 10 and found["refused"] > 100
+
+
+def test_storage_has_testcases() -> None:
+    with pytest.raises(UsageError, match="storage has testcases: `wirespeed run -p storage_`"):
+        transfers("storage0 -> numa0 by numa0", describe("simulated:h200-2-nvme-2"))

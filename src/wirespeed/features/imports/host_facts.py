@@ -154,9 +154,9 @@ class NcclLines:
             network = of_platform(self._platform, model, self._count)
             if network is None:
                 return FoundNics(None, f"EFA of {self._platform or 'a machine'} that is not known")
-            count = self._count or network.count
-            rate = min(count, network.count) * network.gbits * 1e9 / 8
-            return FoundNics(rate, f"{count} x {network.gbits:g} Gb/s of EFA: {network.source}")
+            count = min(self._count or network.count, network.count)
+            rate = count * network.gbits * 1e9 / 8
+            return FoundNics(rate, f"{count} x {network.gbits:g} Gb/s of EFA: {network.source}", count)
         hosts = [
             {name: rate for name, rate in own.items() if not (used := self._used.get(host)) or name in used}
             or own
@@ -166,13 +166,14 @@ class NcclLines:
             whole = max(hosts, key=lambda own: math.fsum(own.values()))
             rates = sorted(whole.values())
             gbits = f"{rates[0] * 8e-9:g}" + (f" to {rates[-1] * 8e-9:g}" if rates[-1] > rates[0] else "")
-            return FoundNics(math.fsum(rates), f"{len(rates)} x {gbits} Gb/s in the log")
+            return FoundNics(math.fsum(rates), f"{len(rates)} x {gbits} Gb/s in the log", len(rates))
         names = max(self._used.values(), key=len, default=set())
         if not names:
             return None
         if network := of_nics({name.partition(":")[0] for name in names}, model):
-            rate = min(len(names), network.count) * network.gbits * 1e9 / 8
-            return FoundNics(rate, f"{len(names)} x {network.gbits:g} Gb/s: {network.source}")
+            count = min(len(names), network.count)
+            rate = count * network.gbits * 1e9 / 8
+            return FoundNics(rate, f"{len(names)} x {network.gbits:g} Gb/s: {network.source}", count)
         return FoundNics(None, f"the log names {many(len(names), 'NIC')} of a host, not their rates")
 
 

@@ -104,10 +104,12 @@ class FoundNics:
     Attributes:
         rate: Rate in one direction, in B/s; None if the log names NICs but not their rates.
         origin: Where the rate comes from, in words.
+        count: Number of NICs; 0 if unknown.
     """
 
     rate: float | None
     origin: str
+    count: int = 0
 
 
 @dataclass

@@ -142,7 +142,7 @@ def _of_log(
 
     If the run failed, so did its testcases, unless each has its own status.
     """
-    results = [*_tables(network.machine, plans, log, nics), *_collectives(network, log), *_failed(log)]
+    results = [*_tables(network.machine, plans, log, nics), *_collectives(network, log, nics), *_failed(log)]
     if not log.failures:
         yield from results
         return
@@ -292,21 +292,21 @@ def _failed(log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
         yield TestcaseResult(name, status, reason=reason, **_about(_TESTCASES.get(name))), 0
 
 
-def _collectives(network: Network, log: FoundLog) -> Iterator[tuple[TestcaseResult, int]]:
+def _collectives(network: Network, log: FoundLog, nics: Nics | None) -> Iterator[tuple[TestcaseResult, int]]:
     """Yield the result of each collective."""
     known = [r for r in log.collectives if r.info.operation in OPERATIONS and r.info.type in BY_NAME]
     infos = (run.info for run in known)
     settings = [Setting(OPERATIONS[i.operation], BY_NAME[i.type], i.operator, i.root) for i in infos]
     own_names = names(settings) if known else []
     for run, setting, name in zip(known, settings, own_names, strict=True):
-        yield _collective(network, run, setting, name, log), 0
+        yield _collective(network, run, setting, name, log, nics), 0
     for run in log.collectives:
         if run not in known:
             yield _unknown_collective(run)
 
 
 def _collective(
-    network: Network, run: FoundCollective, setting: Setting, name: str, log: FoundLog
+    network: Network, run: FoundCollective, setting: Setting, name: str, log: FoundLog, nics: Nics | None
 ) -> TestcaseResult:
     """The result of a collective, with limits if the GPUs of all ranks or the network are known."""
     ranks = tuple(log.ranks)
@@ -343,7 +343,7 @@ def _collective(
             assert measurement.collective is not None
             if place.table == BUSBW and not among:
                 size = measurement.collective.bytes
-                bound = between_hosts(network.machine, ranks, info, size) or bound
+                bound = between_hosts(network.machine, ranks, info, size, nics or _found(log)) or bound
             cells[place.table][place.row, place.column] = Cell(
                 place.row, place.column, value, **vars(bound),
                 bytes=0 if place.table == "time" else measurement.collective.counted,
@@ -355,6 +355,11 @@ def _collective(
         f"{too_large or many(wrong, 'wrong element')} in the log" if wrong else "", engine=str(Engine.NCCL),
         counts=case.counts, tables=PartialResult(cells).tables(plan.tables), collective=info,
     )  # fmt: skip
+
+
+def _found(log: FoundLog) -> Nics | None:
+    """The NICs of a host, as a log names them."""
+    return Nics(log.nics.rate, log.nics.count) if log.nics and log.nics.rate else None
 
 
 def _laps(half: Half) -> list[Sample]:

@@ -39,9 +39,8 @@ class Dialect:
         testcases: Version of nvbandwidth whose list of testcases it has.
         exact: Whether samples, ranges and the parts of bidirectional testcases have nvbandwidth's form, and
             unknown testcases do not change the exit code.
-        variation: Whether it prints coefficients of variation of the samples.
-        cuda_names: Whether CUDA versions are ``13.2 (13020)``.
-        listed_apart: Whether an empty line follows each testcase in the list.
+        is_new: Whether it is 0.10 or later: it prints coefficients of variation of the samples, CUDA versions
+            are ``13.2 (13020)``, and no empty line follows each testcase in the list.
         default_mebibytes: Default size of a buffer.
         smaller: The note on smaller buffers.
         opening, closing: Notes before the versions of libraries, and at the end.
@@ -55,11 +54,10 @@ class Dialect:
         padded: Whether the numbers of rows are padded to one width.
         both: What the program says if testcases and prefixes are given.
         words: Words of titles -> what this program says for them.
-        whole_ratios: Whether tables of ratios have sums, only the total of a bidirectional testcase has one,
-            and none has a diagonal.
-        first_samples: Whether only the first copy of a value has lines of samples, and latencies have none.
         is_hggc: Whether it is sailbandwidth since 2.2: HGGC in place of CUDA, whose version numbers it has,
-            no git line, reports on wrong data, and its own JSON.
+            no git line, reports on wrong data, and its own JSON. Tables of ratios have sums, only the total
+            of a bidirectional testcase has one, and none has a diagonal. Only the first copy of a value has
+            lines of samples, and latencies have none.
         refuses_on_output: Whether standard output, not standard error, has why the program refuses to run.
     """
 
@@ -68,9 +66,7 @@ class Dialect:
     json_version: str
     testcases: str
     exact: bool = True
-    variation: bool = False
-    cuda_names: bool = False
-    listed_apart: bool = True
+    is_new: bool = False
     default_mebibytes: int = 512
     smaller: str = _SMALLER
     opening: str = ""
@@ -83,8 +79,6 @@ class Dialect:
     padded: bool = True
     both: str = "You cannot specify both testcase and testcasePrefix options at the same time"
     words: Mapping[str, str] = field(default_factory=dict)
-    whole_ratios: bool = False
-    first_samples: bool = False
     is_hggc: bool = False
     refuses_on_output: bool = False
 
@@ -98,7 +92,7 @@ class Dialect:
     def versions(self, machine: Machine) -> list[str]:
         """The lines with the versions of libraries and driver."""
         cuda, of_driver = str(machine.cuda), ""
-        if self.cuda_names:
+        if self.is_new:
             cuda, of_driver = f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10} ({cuda})", " (API)"
         name = "HGGC" if self.is_hggc else "CUDA"
         return [
@@ -159,9 +153,7 @@ def _titles() -> dict[str, str]:
 
 
 #: What 0.10 and 0.11 have in common.
-_new = partial(
-    Dialect, "nvbandwidth", variation=True, cuda_names=True, listed_apart=False, smaller=_LATER_SMALLER
-)
+_new = partial(Dialect, "nvbandwidth", is_new=True, smaller=_LATER_SMALLER)
 
 #: Values of ``Style.dialect``.
 VERSIONS: dict[DialectName, Dialect] = {
@@ -194,9 +186,7 @@ _BOTH = "You cannot specify both testcase and testcasePrefixes options at the sa
 OF_SAILBANDWIDTH: dict[DialectName, Dialect] = {
     "sailbandwidth-2.2.1": Dialect(
         "sailbandwidth", "v2.2.1", "v2.2.1", "sailbandwidth-2.2.1",
-        smaller=_LATER_SMALLER, both=_BOTH,
-        words={"GPU(": "PPU(", "All Gpus": "All PPUs"},
-        whole_ratios=True, first_samples=True, is_hggc=True,
+        smaller=_LATER_SMALLER, both=_BOTH, words={"GPU(": "PPU(", "All Gpus": "All PPUs"}, is_hggc=True,
     ),
     "sailbandwidth-2.1": Dialect("sailbandwidth", "v2.1.0", "v0.8", "0.8", exact=False, both=_BOTH),
 }  # fmt: skip

@@ -47,8 +47,9 @@ def is_success(document: Document, dialect: Dialect) -> bool:
 
 def list_text(dialect: Dialect, *, several: bool) -> str:
     """The program's list of testcases; for several processes only if there are several."""
-    between, after = ("\n\t", "\n\n") if dialect.listed_apart else ("\n\t\t", "\n")
-    rule = "=======================\n" if dialect.listed_apart else ""
+    between, after, rule = "\n\t", "\n\n", "=======================\n"
+    if dialect.is_new:
+        between, after, rule = "\n\t\t", "\n", ""
     return f"{dialect.start()}Index, Name:\n\tDescription\n{rule}" + "".join(
         f"{'-' if case.index is None else case.index}, {case.name}:{between}{case.description}{after}"
         for case in listed(dialect.testcases, several=several)
@@ -300,7 +301,7 @@ def variation(result: TestcaseResult, table: Table, dialect: Dialect) -> float |
     It is the mean, over all cells, of that of their samples, 0 without samples; only the last table has one,
     and latencies have none.
     """
-    if not dialect.variation or table.unit is Unit.TIME or table is not result.tables[-1]:
+    if not dialect.is_new or table.unit is Unit.TIME or table is not result.tables[-1]:
         return None
     coefficients = [cell.statistics.cv for cell in table.cells if cell.statistics is not None]
     return math.fsum(coefficients) / len(coefficients) if coefficients else 0.0
@@ -320,7 +321,7 @@ def _lines(machine: Machine, table: Table, scale: float, dialect: Dialect) -> li
 def _utilization(machine: Machine, result: TestcaseResult, table: Table, style: Style) -> str:
     """Measured value over limit in percent; empty if no limit is known."""
     dialect = DIALECTS[style.dialect]
-    whole = dialect.whole_ratios
+    whole = dialect.is_hggc
     if whole and ("memcpy" not in result.name or table is not result.tables[-1]):
         return ""
     cells = tuple(
@@ -343,7 +344,7 @@ def _utilization(machine: Machine, result: TestcaseResult, table: Table, style: 
 def _all_samples(document: Document, result: TestcaseResult, dialect: Dialect) -> str:
     """One line per sample of all tables, in nvbandwidth's form and order: cell by cell."""
     moves = _moves(document.machine, result)
-    if dialect.first_samples and document.options.get("virtual_memory") and _VIRTUAL.match(result.name):
+    if dialect.is_hggc and document.options.get("virtual_memory") and _VIRTUAL.match(result.name):
         moves = {at: move.replace("Device ", "DeviceVm ") for at, move in moves.items()}
     lines = []
     for table in _sampled(result, dialect):
@@ -362,7 +363,7 @@ def _all_samples(document: Document, result: TestcaseResult, dialect: Dialect) -
 def _sampled(result: TestcaseResult, dialect: Dialect) -> Sequence[Table]:
     """The tables whose samples have lines."""
     tables = result.tables if len(result.tables) == 1 else result.tables[:-1]
-    if not dialect.first_samples:
+    if not dialect.is_hggc:
         return tables
     if result.name.startswith(PROCESSES) or tables[-1:] != result.tables[1:2]:
         first = tables[:1]

@@ -49,6 +49,7 @@ def _acs_read(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for gpu in machine.gpus:
         if bridges := facts.several(Known.ACS_REDIRECTS, gpu.name):
             yield Sign(gpu.name, f"{', '.join(bridges)} above {gpu.name} redirects")
+    yield from evidence_of(_KNOWN["acs"])(machine, facts)
 
 
 def _acs_groups(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -108,19 +109,9 @@ def _display(machine: Machine, facts: Facts) -> Iterator[Sign]:
             yield Sign(gpu.name, f"a display uses {gpu.name}, so that its BAR1 may not map all of its memory")
 
 
-def _several(*evidence: Evidence) -> Evidence:
-    """What several functions yield."""
-
-    def signs(machine: Machine, facts: Facts) -> Iterator[Sign]:
-        for yields in evidence:
-            yield from yields(machine, facts)
-
-    return signs
-
-
 _KNOWN = {cause.name: cause for cause in all_causes()}
 _EVIDENCE: tuple[tuple[str, Evidence | None], ...] = (
-    ("acs", _several(_acs_read, evidence_of(_KNOWN["acs"]))), ("p2p-status", _p2p_status),
+    ("acs", _acs_read), ("p2p-status", _p2p_status),
     ("partition", _partition), ("fabric", None), ("iommu", None), ("bar1", None), ("bar1-largest", None),
     ("display", _display), ("acs", _acs_groups), ("ecc", None), ("mig", None), ("confidential", None),
     ("pcie-width", None), ("pcie-generation", None), ("pcie-errors", None), ("nvlinks", None),

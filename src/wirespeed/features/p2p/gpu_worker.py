@@ -366,14 +366,13 @@ class PeerWorker(PeerAreas):
         return best
 
     def health(self, request: Mapping[str, Any]) -> None:
-        """Use GPUs without any peer, which shows whether they still work."""
-        for gpu in request["gpus"]:
-            area, (key, before) = self.area(gpu), self.keys(request["seed"])
-            self.stage(f"using {area.device.name} without a peer")
-            self.fill(area, area.source, key)
-            self.wait(area)
-            wrong, _ = self.wrong(area, area.source, key, before)
-            self.send({"healthy": gpu["name"]} if not wrong else {"sick": gpu["name"]})
+        """Use a GPU without any peer, which shows whether it still works."""
+        area, (key, before) = self.area(request["gpu"]), self.keys(request["seed"])
+        self.stage(f"using {area.device.name} without a peer")
+        self.fill(area, area.source, key)
+        self.wait(area)
+        wrong, _ = self.wrong(area, area.source, key, before)
+        self.send({"wrong": wrong})
 
 
 def _until_parent_ends(life: int) -> None:
@@ -382,8 +381,8 @@ def _until_parent_ends(life: int) -> None:
     os._exit(0)
 
 
-def main(backend: str, channel: int, life: int) -> None:
-    """Serve requests until the parent closes the channel."""
+def main(backend: str, channel: int, life: int, gpu: Mapping[str, Any]) -> None:
+    """Open a GPU, and serve requests until the parent closes the channel."""
     threading.Thread(target=_until_parent_ends, args=(life,), daemon=True).start()
     link = socket.socket(fileno=channel)
 
@@ -392,17 +391,23 @@ def main(backend: str, channel: int, life: int) -> None:
         data = json.dumps({name: value for name, value in message.items() if name != "descriptors"}).encode()
         socket.send_fds(link, [data], descriptors)
 
+    def opened() -> PeerWorker:
+        open_driver = opener_of(backend)
+        send({"stage": "opening the driver", "opens": True})
+        return PeerWorker(open_driver(), send)
+
     worker: PeerWorker | None = None
+    # It takes a while, and all processes do it at the same time; requests find what fails, and say it.
+    with contextlib.suppress(BackendError):
+        worker = opened()
+        worker.area(gpu)
     while True:
         data, descriptors, _, _ = socket.recv_fds(link, MESSAGE_BYTES, 4)
         if not data:
             os._exit(0)  # a GPU that hangs would make an orderly end hang
         request = json.loads(data) | {"descriptors": descriptors}
         try:
-            if worker is None:
-                open_driver = opener_of(backend)
-                send({"stage": "opening the driver", "opens": True})
-                worker = PeerWorker(open_driver(), send)
+            worker = worker or opened()
             getattr(worker, request["do"])(request)
             send({"done": True})
         except Hung as hung:
@@ -414,4 +419,4 @@ def main(backend: str, channel: int, life: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), json.loads(sys.argv[4]))

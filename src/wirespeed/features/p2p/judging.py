@@ -11,7 +11,7 @@ from ...judging.check import Check
 from ...judging.inventory import Missing
 from ...judging.localise import WrongData
 from ...judging.verdict import Judgement, Verdict
-from ...peer_access import PEER_ACCESS, PeerAccess, PeerVerdict
+from ...peer_access import PEER_ACCESS, PeerVerdict
 from ...results.inventory import InventoryPart
 from ...units import format_time, many
 from .causes import HOW, find_peers, told
@@ -19,7 +19,17 @@ from .causes import HOW, find_peers, told
 
 def judgement(judged: Judgement, document: Document) -> Judgement:
     """The judgement on a value of an attempt, which is that on its pair; others as they are."""
-    return by_attempts(judged, document.peers) if document.peers else judged
+    access, pair = document.peers, (judged.key.row, judged.key.column)
+    if access is None or judged.key.testcase != PEER_ACCESS or judged.value is None:
+        return judged
+    if pair not in access.verdicts or judged.verdict is not Verdict.UNKNOWN:  # a latency with a range
+        return judged
+    verdict = access.verdicts[pair]
+    if verdict is PeerVerdict.WORKS:
+        return replace(judged, verdict=Verdict.PASS, why="")
+    deciding = access.deciding(pair)
+    why = f"peer access {HOW.get(verdict, verdict)}: {told(deciding)}" if deciding else ""
+    return replace(judged, verdict=Verdict.WARN if verdict is PeerVerdict.SLOW else Verdict.FAIL, why=why)
 
 
 def first_words(document: Document, check: Check) -> tuple[str, str] | None:
@@ -34,21 +44,6 @@ def advice(document: Document, wrong: WrongData) -> Advice | None:
     """What to do about wrong data between GPUs; None if attempts do not explain it."""
     peers = find_peers(document) if wrong.between_gpus else None
     return peers.advice if peers and peers.bad and (peers.causes or wrong.by_pcie) else None
-
-
-def by_attempts(judgement: Judgement, access: PeerAccess) -> Judgement:
-    """The judgement on a value of an attempt, which is that on its pair; others as they are."""
-    pair = judgement.key.row, judgement.key.column
-    if judgement.key.testcase != PEER_ACCESS or judgement.value is None or pair not in access.verdicts:
-        return judgement
-    verdict = access.verdicts[pair]
-    if judgement.verdict is not Verdict.UNKNOWN:  # a latency with a range
-        return judgement
-    if verdict is PeerVerdict.WORKS:
-        return replace(judgement, verdict=Verdict.PASS, why="")
-    deciding = access.deciding(pair)
-    why = f"peer access {HOW.get(verdict, verdict)}: {told(deciding)}" if deciding else ""
-    return replace(judgement, verdict=Verdict.WARN if verdict is PeerVerdict.SLOW else Verdict.FAIL, why=why)
 
 
 def problems(document: Document, wrong: Iterable[WrongData]) -> list[Missing]:

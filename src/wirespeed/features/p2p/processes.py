@@ -66,13 +66,19 @@ class AttemptEnded(Exception):
 
 
 class WorkerProcess:
-    """One process that tries peer access."""
+    """One process that tries peer access.
 
-    def __init__(self, backend: str) -> None:
+    Args:
+        backend: What executes it.
+        gpu: The GPU that it opens first, as in requests.
+    """
+
+    def __init__(self, backend: str, gpu: Mapping[str, str]) -> None:
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         life, self._life = os.pipe()
         module = "wirespeed.features.p2p.gpu_worker"
-        command = [sys.executable, "-P", "-m", module, backend, str(theirs.fileno()), str(life)]
+        command = [sys.executable, "-P", "-m", module, backend, str(theirs.fileno()), str(life),
+                   json.dumps(gpu)]  # fmt: skip
         with theirs:
             try:
                 # In a group of its own: Ctrl-C reaches only the parent, which kills it. In the same session:
@@ -129,10 +135,15 @@ class WorkerProcess:
             else:
                 yield message
 
-    def kill(self) -> None:
-        """Kill the process; one that a driver does not let end is left to the system."""
+    def end(self) -> None:
+        """Let the process end, without waiting for it."""
         if self._process.poll() is None:
             self._process.kill()
+
+    def kill(self) -> None:
+        """Kill the process; one that a driver does not let end is left to the system."""
+        self.end()
+        if self._process.poll() is None:
             try:
                 self._process.wait(_KILL_S)
             except subprocess.TimeoutExpired:
@@ -226,6 +237,8 @@ class PeerProcesses:
         with self._lock:
             self._is_closed = True
             for process in self._processes.values():
+                process.end()  # all at the same time: a driver takes a while for each
+            for process in self._processes.values():
                 process.kill()
             for job in self._jobs:
                 kill_job(job)
@@ -255,7 +268,7 @@ class PeerProcesses:
             if process is None or not process.is_alive:
                 if self._is_closed:
                     raise BackendError("the attempts were interrupted")
-                process = self._processes[gpu] = WorkerProcess(self._gpus[gpu].backend)
+                process = self._processes[gpu] = WorkerProcess(self._gpus[gpu].backend, self._named(gpu))
             return process
 
     def _named(self, name: str) -> dict[str, str]:
@@ -316,10 +329,10 @@ class PeerProcesses:
         """Find which GPUs a killed process left unusable."""
         for gpu in gpus:
             stuck = self._processes[gpu].is_stuck
-            request = {"do": "health", "gpus": [self._named(gpu)], "seed": self.seed}
+            request = {"do": "health", "gpu": self._named(gpu), "seed": self.seed}
             try:
-                sick = any("sick" in message for message in self._process(gpu).ask(request, open_s=_AGAIN_S))
-                if sick:
+                (answer,) = self._process(gpu).ask(request, open_s=_AGAIN_S)
+                if answer["wrong"]:
                     self._unusable[gpu] = "its memory has wrong data"
             except AttemptEnded as ended:
                 how = f"{ended.stage} {ended.verdict}"

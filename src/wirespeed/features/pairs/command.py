@@ -1,5 +1,5 @@
-"""``wirespeed pt2pt`` and ``overalloc``: what happens between the first and the last rank of a job. ``pt2pt``
-measures messages. ``overalloc`` is the over-allocation reproducer, and a sweep over mechanisms of sharing.
+"""``wirespeed overalloc``: the over-allocation reproducer, and a sweep over mechanisms of sharing a buffer
+between the first and the last rank of a job.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ from ...driver.listener import Filled, Listener
 from ...errors import ExitCode, UsageError
 from ...hardware.devices import is_host
 from ...judging.judged import Judged
-from ...model import Engine
 from ...terminal import error_line, visible
-from ...units import format_size, parse_duration, parse_size, parse_sizes
-from .messages import MAX_MPI_BYTES, message
+from ...units import format_size, parse_duration, parse_size
+from .messages import MAX_MPI_BYTES
 from .sharing import MECHANISMS, reproducer, sharing
 
 if TYPE_CHECKING:
@@ -61,22 +60,6 @@ def countable(*sizes: int) -> None:
         raise UsageError(
             f"a message of {max(sizes)} bytes is too large for MPI; the maximum is {MAX_MPI_BYTES}"
         )
-
-
-def add_running(to: Parser) -> None:
-    """Add the time-out and the options of output."""
-    group = to.add_argument_group("running")
-    group.add(
-        "--timeout TIME",
-        "maximum time of one stage (default: 60s)",
-        parse_duration,
-        default=60.0,
-        by_project=True,
-        former="-T",
-    )
-    group.add_output()
-    group.add_quiet()
-    group.add_report()
 
 
 def between_two(
@@ -137,68 +120,17 @@ def _exit_code(judged: Judged) -> int:
     return code
 
 
-_MEMORIES, _OVER_PT2PT = ("gpu", "host"), ("mpi", "nccl")
-_SIZES = "1:64MiB:x4"
-
-
-def main_of_pt2pt(name: str, argv: Sequence[str]) -> int:
-    from ...testcases.sweep import sweep
-
-    options = parser_of_pt2pt(name).parse_args(argv)
-    if "mpi" in options.over:
-        countable(*options.sizes)
-    pairs = [(o, m) for o in options.over for m in options.memory if (o, m) != ("nccl", "host")]
-    if not pairs:
-        raise UsageError("NCCL sends only GPU memory: pass --memory gpu or --over mpi")
-    cases = [
-        sweep(replace(message(Engine(over), memory), name=f"pt2pt_{over}_{memory}"), options.sizes)
-        for over, memory in pairs
-    ]
-    sizes = [str(size) for size in options.sizes]
-    described = {"over": list(options.over), "memory": list(options.memory), "sizes": sizes}
-    # Exactly six samples: the interval of six is always this precise.
-    return between_two(name, argv, options, cases, described, precision=0.99, rounds=1)
-
-
-def parser_of_pt2pt(name: str) -> Parser:
-
-    arguments = Parser(
-        name,
-        "Measure latency, bandwidth, bidirectional bandwidth and rate of messages between the first and\n"
-        "the last rank, over MPI and NCCL, from host and GPU memory; also first messages and new buffers.\n"
-        "Start it with mpirun -np 2. Without a launcher it starts two processes on this host (NCCL only).\n"
-        "The testcases of `wirespeed run -p message` measure the same.",
-    )
-    arguments.add(
-        "--over LIST",
-        "libraries: mpi, nccl (default: both)",
-        among(_OVER_PT2PT),
-        default=_OVER_PT2PT,
-        by_project=True,
-    )
-    arguments.add(
-        "--memory LIST", "memory of the messages: gpu, host (default: both)", among(_MEMORIES),
-        default=_MEMORIES, by_project=True,
-    )  # fmt: skip
-    arguments.add(
-        "--sizes SIZES", f"message sizes, such as 8:1MiB:x8 or 1KiB,1MiB (default: {_SIZES})",
-        parse_sizes, default=parse_sizes(_SIZES), by_project=True,
-    )  # fmt: skip
-    add_running(arguments)
-    return arguments
-
-
 #: Mechanisms, and the default ones by memory.
 _MEANS = ("ipc", "vmm-fd", "fabric", "shm", "mpi", "nccl")
 _DEFAULT = {"gpu": ("ipc", "vmm-fd", "mpi", "nccl"), "host": ("shm", "mpi")}
 #: Default over-allocations.
-_OVER_OVERALLOC = "0,1,4KiB,64KiB,1MiB,2MiB,2097153"
+_OVER = "0,1,4KiB,64KiB,1MiB,2MiB,2097153"
 #: Arguments of the reproducer.
 _GIVEN = ("NUM_ITERATIONS", "NUM_SUB_ITERATIONS", "P2P_SIZE", "BUFFER_SIZE", "OVERALLOC_SIZE")
 
 
-def main_of_overalloc(name: str, argv: Sequence[str]) -> int:
-    options = parser_of_overalloc(name).parse_args(argv)
+def main(name: str, argv: Sequence[str]) -> int:
+    options = parser(name).parse_args(argv)
     if options.sweep == bool(options.given) or len(options.given) not in (0, len(_GIVEN)):
         raise UsageError(f"pass either --sweep or the five numbers {' '.join(_GIVEN)}")
     if options.sweep:
@@ -206,7 +138,7 @@ def main_of_overalloc(name: str, argv: Sequence[str]) -> int:
     return _reproduce(name, argv, options)
 
 
-def parser_of_overalloc(name: str) -> Parser:
+def parser(name: str) -> Parser:
     arguments = Parser(
         name,
         "Measure whether messages are slower if slightly more memory is allocated than needed.\n\n"
@@ -248,7 +180,7 @@ def parser_of_overalloc(name: str) -> Parser:
     )
     sweep.add(
         "--extra SIZES", "over-allocations, separated by commas (default: 0, 1 B, ... 2 MiB + 1 B)",
-        default=_OVER_OVERALLOC, by_project=True, former="--over",
+        default=_OVER, by_project=True, former="--over",
     )  # fmt: skip
     sweep.add(
         "--rounds N",
@@ -258,7 +190,14 @@ def parser_of_overalloc(name: str) -> Parser:
         by_project=True,
         former="--repeats",
     )
-    add_running(arguments)
+    running = arguments.add_argument_group("running")
+    running.add(
+        "--timeout TIME", "maximum time of one stage (default: 60s)", parse_duration, default=60.0,
+        by_project=True, former="-T",
+    )  # fmt: skip
+    running.add_output()
+    running.add_quiet()
+    running.add_report()
     arguments.set_defaults(format="overalloc")
     return arguments
 

@@ -14,8 +14,7 @@ from ...judging.judged import Judged
 from ...run_errors import RunInterrupted
 from ...units import parse_duration, parse_nics
 from .cluster import Cluster
-from .job import serve
-from .qualified_run import SEVERAL, led, measured, simulated_nodes
+from .qualified_run import led, measured, simulated_nodes
 from .slurm import topology as switches
 
 
@@ -71,14 +70,5 @@ def qualify(
     if machine is not None:
         return qualified(*simulated_nodes(machine, seed, pair))
     world = join(1, (), timeout, partial=True)
-    if world is None:
-        raise UsageError(SEVERAL)
-    try:
-        if world.rank:
-            serve(world, timeout)
-            return Judged(described())
-        over = "tcp" if is_measured else over
-        found: Judged = led(world, blocks, over, timeout, pair, qualified)
-        return found
-    finally:
-        world.close()
+    found = led(world, blocks, "tcp" if is_measured else over, timeout, pair, qualified)
+    return Judged(described()) if found is None else found

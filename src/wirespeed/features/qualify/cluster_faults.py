@@ -81,8 +81,6 @@ _SPEEDS: dict[str, Callable[[float, NicModel], float]] = {
     "by_port": _by_port, "by_lanes": _by_lanes, "by_generation": _by_generation,
 }  # fmt: skip
 _VALUES: dict[str, Callable[[Sequence[str]], FactValue]] = {"first_endpoints": _first_endpoints}
-#: Faults with a cause, by their names.
-FAULTS = NODE_FAULTS
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def parse_node_fault(
         MachineError: If it has no such place or amount.
     """
     match = re.fullmatch(r"(\w{1,40})(?:=(\d{1,6}))?@([^@]{1,200})", text)
-    fault = FAULTS.get(match[1]) if match else None
+    fault = NODE_FAULTS.get(match[1]) if match else None
     if match is None or fault is None:
         return None
     if match[3] not in (*nodes, EACH):
@@ -215,13 +213,13 @@ def parse_cluster_fault(
     match = re.fullmatch(r"(\w+)=(0?\.\d{1,6})@([^@<]{1,200})(<-)?", text)
     kind = _KINDS.get(match[1]) if match else None
     if match is None or kind is None:
-        near = meant(re.split("[=@]", text)[0], [*_KINDS, *FAULTS])
+        near = meant(re.split("[=@]", text)[0], [*_KINDS, *NODE_FAULTS])
         raise MachineError(
             f"unknown fault {text!r} of a cluster{near}; write node=0.5@node17, gpu=0.5@node17.3, "
             "pcie=0.5@node17.3, memory=0.5@node17, nic=0.5@node17.3, cable=0.5@node17.3 (what it sends; "
             "with <- at the end: what it receives), duplex=0.5@node17.3 (if it sends and receives at once), "
             "leaf=0.5@block2.3, trunk=0.5@block2.3, spine=0.5@spine1, lost@node3, noise=3%, or a cause such "
-            f"as mtu=1500@node1 ({', '.join(FAULTS)}); @{EACH} is each node"
+            f"as mtu=1500@node1 ({', '.join(NODE_FAULTS)}); @{EACH} is each node"
         )
     what = _PLACES.get(kind, "node")
     places = {"node": (*nodes, EACH), "block": blocks, "spine": [f"spine{i}" for i in range(spines)]}[what]

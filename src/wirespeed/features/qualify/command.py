@@ -18,7 +18,7 @@ from ...errors import ExitCode, UsageError, WirespeedError
 from ...terminal import colored, columns, error_line
 from ...units import parse_duration, parse_nics
 from .cluster import Cluster
-from .qualified_run import SEVERAL, led, measured, simulated_nodes
+from .qualified_run import led, measured, simulated_nodes
 from .slurm import topology
 
 if TYPE_CHECKING:
@@ -58,12 +58,11 @@ def parser(name: str) -> Parser:
         often="--within --transport --topology --format -o",
     )
     arguments.add(
-        "--machine simulated:NAMExN|FILE.toml",
+        "--machine simulated:NAMExN",
         "N simulated nodes, with faults, such as simulated:dgx-a100-8x64+nic=0.5@node17.3: node, gpu, "
         "pcie, memory, nic, cable (sends; with <- behind it: receives), leaf or trunk (@block2.1), spine "
         "(@spine1), lost@node3, noise=3%%; or two DGX Sparks, simulated:dgx-spark-2+endpoint@node0, with "
-        "causes (mtu=1500@node1, width=2@node0, ...); or simulated:FILE.toml, which describes nodes and "
-        "switches",
+        "causes (mtu=1500@node1, width=2@node0, ...)",
     )  # fmt: skip
     arguments.add(
         "--transport",
@@ -112,30 +111,21 @@ def _of_job(
     name: str, argv: Sequence[str], options: argparse.Namespace, blocks: dict[str, str], command: str
 ) -> int:
     """Measure the nodes of this job: rank 0 leads, the others obey."""
-    from .job import serve
-
     output = saving(options)
     world = join(options.processes, [name, *argv], options.timeout, partial=True)
-    if world is None:
-        raise UsageError(SEVERAL)
-    if world.rank:
-        try:
-            serve(world, options.timeout)
-        except WirespeedError as error:  # rank 0 reports it, unless it cannot be heard
-            speak_for_leader(world, str(error))
-            return ExitCode.RUN
-        finally:
-            world.close()
-        return ExitCode.PASS
+    over = "tcp" if _measures(options) else options.transport
+
+    def leading(cluster: Cluster, machine: Machine) -> int:
+        return _lead(cluster, machine, options, output, command)
+
     try:
-        over = "tcp" if _measures(options) else options.transport
-
-        def leading(cluster: Cluster, machine: Machine) -> int:
-            return _lead(cluster, machine, options, output, command)
-
-        return int(led(world, blocks, over, options.timeout, options.pair, leading))
-    finally:
-        world.close()
+        code = led(world, blocks, over, options.timeout, options.pair, leading)
+        return ExitCode.PASS if code is None else code
+    except WirespeedError as error:
+        if world is None or not world.rank:
+            raise
+        speak_for_leader(world, str(error))  # rank 0 reports it, unless it cannot be heard
+        return ExitCode.RUN
 
 
 def _lead(

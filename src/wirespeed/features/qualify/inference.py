@@ -45,22 +45,14 @@ class Paths:
     @classmethod
     def of(cls, rounds: Sequence[tuple[Sequence[Pair], Values]]) -> Paths:
         """The paths of rounds of pairs that answered; values have the shape (pairs, 2, rails)."""
-        columns: list[list[npt.NDArray[np.generic]]] = [[], [], [], []]
+        found = [(np.zeros(0, np.int64),) * 3 + (np.zeros(0),)]
         for pairs, values in rounds:
-            a, b = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-            rails = values.shape[2]
-            for direction, (source, target) in enumerate(((a, b), (b, a))):
-                known = ~np.isnan(values[:, direction])
-                for column, of_paths in zip(
-                    columns,
-                    (
-                        np.repeat(source[:, None], rails, 1), np.repeat(target[:, None], rails, 1),
-                        np.repeat(np.arange(rails)[None], len(source), 0), values[:, direction],
-                    ),
-                    strict=True,
-                ):  # fmt: skip
-                    column.append(of_paths[known])
-        return cls(*(np.concatenate(column) if column else np.zeros(0) for column in columns))  # type: ignore[arg-type]
+            ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+            for direction, (sources, targets) in enumerate((ends.T, ends.T[::-1])):
+                of_direction = values[:, direction]
+                test, rail = np.nonzero(~np.isnan(of_direction))
+                found.append((sources[test], targets[test], rail, of_direction[test, rail]))
+        return cls(*map(np.concatenate, zip(*found, strict=True)))
 
 
 @dataclass(frozen=True)

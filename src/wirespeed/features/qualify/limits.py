@@ -12,14 +12,13 @@ from types import MappingProxyType
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from ...backends.host.nic_facts import of_interface
 from ...hardware import pcie
 from ...hardware.facts import ON, Fact, Facts, Known
 from ...judging.causes.evidence_nic import port_of, sibling
 from ...judging.thresholds import AS_SLOW, LEAST_BOTH, LEAST_RDMA, LEAST_TCP, MOST_ALIKE, MOST_TCP
-from ...qualification import PartKind, Qualification, RailLimit, SlowPart, Stage
+from ...qualification import PartKind, Qualification, RailLimit, SlowPart
 from ...statistics import grouped
 from ...terminal import one_line
 from ...worlds.crew import Crew
@@ -161,39 +160,6 @@ def below(
     return sorted(slow, key=lambda part: part.value)
 
 
-def _all_reach(
-    qualification: Qualification, least: Mapping[tuple[int, int], RailLimit], known: Sequence[SlowPart]
-) -> bool:
-    """Whether each rail of each node reaches its limit with some partner, but for a few that are explained.
-
-    Of thousands of nodes this is much faster than to look at each path.
-    """
-    rails = max((len(row) // 2 for each in qualification.rounds for row in each.values), default=0)
-    nodes = range(len(qualification.nodes))
-    of = np.array([
-        [limit.least if (limit := least.get((node, rail)) or least.get((node, -1))) else 0.0
-         for rail in range(rails)]
-        for node in nodes
-    ])  # fmt: skip
-    measured, reach = np.zeros_like(of, dtype=bool), np.zeros_like(of, dtype=bool)
-    for each in qualification.rounds:
-        if each.stage is Stage.PAIRS and each.groups and rails:
-            ends = np.array(each.groups).T
-            values = np.array(each.values, dtype=float).reshape(len(each.groups), 2, -1)
-            mine = slice(0, values.shape[2])
-            reaches = values >= np.minimum(of[ends[0], mine], of[ends[1], mine])[:, None]
-            for end in ends:
-                measured[end, mine] |= ~np.isnan(values).all(axis=1)
-                reach[end, mine] |= reaches.any(axis=1)
-    below = measured & ~reach
-    if (below.any(axis=0) & (below == measured).all(axis=0)).any():
-        return False  # no node of a rail reaches it
-    for part in known:
-        if part.rail < rails:  # that of host memory is its NUMA node
-            below[list(part.nodes), part.rail if part.rail >= 0 else slice(None)] = False
-    return not below.any()
-
-
 @dataclass
 class _Rail:
     """The paths of a rail of many nodes.
@@ -224,7 +190,7 @@ def below_alike(qualification: Qualification, known: Sequence[SlowPart]) -> list
     if qualification.is_one_pair:
         return []
     least = {(limit.node, limit.rail): limit for limit in qualification.limits if limit.least}
-    if not least or _all_reach(qualification, least, known):
+    if not least:
         return []
     rails: dict[int, _Rail] = {}
     for (source, target, number), values in qualification.paths.items():

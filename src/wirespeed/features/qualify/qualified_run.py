@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 from ...backends import describe
 from ...document import UNFINISHED, Document
@@ -17,14 +17,15 @@ from ...qualification import Qualification
 from ...run_errors import SIGNALLED
 from ...worlds.base import World
 from .cluster import Cluster
-from .job import lead
+from .job import lead, serve
 from .procedure import Procedure
 from .simulated_cluster import parse_cluster
 from .slurm import hosts_of
 
+T = TypeVar("T")
 _SIMULATED = "simulated:"
 #: What is wrong if there are no several nodes.
-SEVERAL = (
+_SEVERAL = (
     "qualify requires several nodes: start it with mpirun or srun on all of them (one is measured by "
     "`wirespeed check`), or try --machine simulated:dgx-a100-8x16"
 )
@@ -42,33 +43,42 @@ def simulated_nodes(machine: str, seed: int, pair: Sequence[str]) -> tuple[Clust
     if cluster is None:
         raise UsageError(
             f"--machine {machine} is not several nodes: write e.g. simulated:dgx-a100-8x64, "
-            "simulated:FILE.toml, or start wirespeed qualify on real nodes with mpirun or srun"
+            "or start wirespeed qualify on real nodes with mpirun or srun"
         )
     return cluster, describe(_SIMULATED + cluster.machine)
 
 
 def led(
-    world: World,
+    world: World | None,
     blocks: Mapping[str, str],
     over: str | None,
     timeout: float,
     pair: Sequence[str],
-    measure: Callable[[Cluster, Machine], Any],
-) -> Any:
-    """What a function returns for the nodes of this job, on rank 0.
+    measure: Callable[[Cluster, Machine], T],
+) -> T | None:
+    """What a function returns for the nodes of a job, on rank 0; the others obey, and have None.
 
     Raises:
         UsageError: If there is only one node.
+        WirespeedError: On other ranks, if rank 0 has ended.
     """
-    expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
-    cluster = lead(world, blocks, expected, over, timeout, pair)
+    if world is None:
+        raise UsageError(_SEVERAL)
     try:
-        if len(cluster.nodes) < 2:
-            raise UsageError(SEVERAL)
-        return measure(cluster, describe(None))
+        if world.rank:
+            serve(world, timeout)
+            return None
+        expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
+        cluster = lead(world, blocks, expected, over, timeout, pair)
+        try:
+            if len(cluster.nodes) < 2:
+                raise UsageError(_SEVERAL)
+            return measure(cluster, describe(None))
+        finally:
+            with suppress(WirespeedError):  # they may have ended
+                cluster.close()
     finally:
-        with suppress(WirespeedError):  # they may have ended
-            cluster.close()
+        world.close()
 
 
 def measured(

@@ -1,27 +1,22 @@
-"""A simulated cluster: nodes with rails, leaf switches, spines, and faults, in virtual time; it is described
-by the text behind ``--machine``, or by a file.
+"""A simulated cluster: nodes with rails, leaf switches, spines, and faults, in virtual time; the text behind
+``--machine`` describes it.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import msgspec
 import numpy as np
 
 from ...errors import MachineError
-from ...files import LARGEST_WRITTEN, read
 from ...hardware.facts import Fact, Facts
 from ...qualification import EndMemory, PartKind, QualifiedNode, RailLimit
-from ...terminal import neutral, unknown_name
 from . import cluster_faults
 from .cluster import Values, two_of
 from .limits import fastest, of_rdma
-from .slurm import hosts_of
 
 #: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
 _OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
@@ -114,24 +109,21 @@ class SimulatedCluster:
             at = slice(None) if cause.node < 0 else cause.node
             for speed in (self._of_gpus,) if cause.fault.of_gpus else (self._sends, self._receives):
                 speed[at] *= factor
+        parts = {
+            PartKind.GPU: self._own, PartKind.MEMORY: self._own, PartKind.HOST_LINK: self._host_links,
+            PartKind.LEAF: self._leaf, PartKind.TRUNK: self._trunk, PartKind.SPINE: self._spine,
+        }  # fmt: skip
         for fault in self.faults:
             rail = slice(None) if fault.kind is PartKind.NODE or fault.rail < 0 else fault.rail
             where = slice(None) if fault.where < 0 else fault.where
-            for part, speed in (
-                (PartKind.GPU, self._own), (PartKind.LEAF, self._leaf), (PartKind.TRUNK, self._trunk),
-                (PartKind.SPINE, self._spine), (PartKind.MEMORY, self._own),
-                (PartKind.HOST_LINK, self._host_links),
-            ):  # fmt: skip
-                if fault.kind is part:
-                    speed[where, rail] *= fault.factor
             if fault.both:
-                self._both[where, rail] *= fault.factor
-                continue
-            both = fault.kind in (PartKind.NODE, PartKind.NIC)
-            if both or (fault.kind is PartKind.CABLE and fault.sends):
-                self._sends[where, rail] *= fault.factor
-            if both or (fault.kind is PartKind.CABLE and not fault.sends):
-                self._receives[where, rail] *= fault.factor
+                speeds = [self._both]
+            elif fault.kind is PartKind.CABLE:
+                speeds = [self._sends if fault.sends else self._receives]
+            else:
+                speeds = [parts[fault.kind]] if fault.kind in parts else [self._sends, self._receives]
+            for speed in speeds:
+                speed[where, rail] *= fault.factor
 
     @property
     def memories(self) -> tuple[EndMemory, ...]:
@@ -243,52 +235,45 @@ def block_names(count: int, size: int) -> tuple[str, ...]:
     return tuple(f"block{i // size}" for i in range(count))
 
 
-#: Most rails, and most spine switches of a rail, of a simulated cluster.
-_MOST_RAILS, _MOST_SPINES = 64, 1024
 #: Nodes of a block of a simulated cluster of many nodes, and of one with few.
 _BLOCK, _SMALL_BLOCK = 32, 8
 #: Maximum number of nodes of a simulated cluster.
 _MOST_NODES = 16384
+#: Spine switches of a rail, and relative standard deviation of a value.
+_SPINES, _NOISE = 4, 0.01
 
 
-class ClusterFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file that describes a simulated cluster, in TOML.
+@dataclass(frozen=True)
+class _NamedCluster:
+    """A cluster with a name.
 
     Attributes:
-        machine: Name of the simulated machine that each node is, e.g. ``dgx-a100-8``.
-        leaves: Name of each leaf switch (there is one for each rail) -> its nodes, as a list of hosts of
-            Slurm.
-        spines: Number of spine switches of a rail.
-        rails: Number of rails; 0 for one per GPU.
-        rate: Bandwidth of a rail in one direction, e.g. ``46 GB/s``.
-        noise: Relative standard deviation of a value, e.g. ``1%``.
-        faults: Faults, written as behind the name of a machine.
+        machine: Name of the simulated machine that each node is.
+        count: Number of nodes.
+        peak: Bandwidth of a rail in one direction, in bytes per second.
+        nic: The NIC of each rail.
     """
 
     machine: str
-    leaves: dict[str, str]
-    spines: int = 4
-    rails: int = 0
-    rate: str = "46 GB/s"
-    noise: str = "1%"
-    faults: tuple[str, ...] = ()
+    count: int
+    peak: float = 46e9
+    nic: cluster_faults.NicModel = cluster_faults.ONE_ENDPOINT
 
 
-#: Clusters with names: machine, number of nodes, rate of a rail, and its NIC.
-_CLUSTERS = {"dgx-spark-2": ("dgx-spark", 2, "23 GB/s", cluster_faults.SPARK)}
+#: Clusters with names, whose nodes share no switch that is known.
+_CLUSTERS = {"dgx-spark-2": _NamedCluster("dgx-spark", 2, 23e9, cluster_faults.SPARK)}
 
 
 def parse_cluster(spec: str, *, seed: int = 0, pair: Sequence[str] = ()) -> SimulatedCluster | None:
     """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
 
     Args:
-        spec: Name of a machine and number of nodes, or a file that ends in ``.toml`` (`ClusterFile`); then
-            faults.
+        spec: Name of a machine and number of nodes; then faults.
         seed: Seed of the noise.
         pair: Names of the only two nodes to measure; empty for all.
 
     Raises:
-        MachineError: If there is no such machine, file, fault or place.
+        MachineError: If there is no such fault or place, or too many nodes.
         UsageError: If there is no such pair.
     """
     cluster = _parsed(spec, seed)
@@ -325,68 +310,24 @@ def _only(cluster: SimulatedCluster, pair: Sequence[str]) -> SimulatedCluster:
 
 def _parsed(spec: str, seed: int) -> SimulatedCluster | None:
     from ...backends.simulated.machines import MACHINES
+    from ...units import parse_fraction
 
     name, *suffixes = spec.split("+")
-    if name.endswith(".toml"):
-        return _cluster_of(_read(name), suffixes, seed)
-    if name in _CLUSTERS:
-        machine, count, rate, nic = _CLUSTERS[name]
-        return _cluster(ClusterFile(machine, {}, rate=rate), {"": node_names(count)}, suffixes, seed, nic)
-    match = re.fullmatch(r"(.+)x(\d{1,5})", name)
-    if match is None or match[1] not in MACHINES:
-        return None
-    count = int(match[2])
-    _check_count(count)
-    size = _BLOCK if count > 128 else _SMALL_BLOCK
-    nodes, blocks = node_names(count), block_names(count, size)
-    leaves = {block: nodes[i * size : (i + 1) * size] for i, block in enumerate(dict.fromkeys(blocks))}
-    return _cluster(ClusterFile(match[1], {}), leaves, suffixes, seed)
-
-
-def _check_count(count: int) -> None:
+    cluster = _CLUSTERS.get(name)
+    if cluster is None:
+        match = re.fullmatch(r"(.+)x(\d{1,5})", name)
+        if match is None or match[1] not in MACHINES:
+            return None
+        cluster = _NamedCluster(match[1], int(match[2]))
+    count = cluster.count
     if not 2 <= count <= _MOST_NODES:
         raise MachineError(f"a simulated cluster has 2 to {_MOST_NODES} nodes, not {count}")
-
-
-def _read(name: str) -> ClusterFile:
-    """The description in a file."""
-    try:
-        content = neutral(msgspec.toml.decode(read(name, LARGEST_WRITTEN)))
-        if wrong := unknown_name(content, ClusterFile):
-            raise msgspec.ValidationError(str(wrong))
-        return msgspec.convert(content, ClusterFile)
-    except OSError as error:
-        raise MachineError(f"cannot read {name}: {error.strerror or error}") from None
-    except (ValueError, RecursionError) as error:  # also of very long numbers
-        raise MachineError(f"{name} does not describe a cluster: {error}") from None
-
-
-def _cluster_of(file: ClusterFile, suffixes: Sequence[str], seed: int) -> SimulatedCluster:
-    leaves = {block: tuple(hosts_of(hosts)) for block, hosts in file.leaves.items()}
-    names = [name for nodes in leaves.values() for name in nodes]
-    _check_count(len(names))
-    if twice := next((name for name, times in Counter(names).items() if times > 1), None):
-        raise MachineError(f"two leaf switches have the node {twice}")
-    return _cluster(file, leaves, [*file.faults, *suffixes], seed)
-
-
-def _cluster(
-    file: ClusterFile, leaves: Mapping[str, Sequence[str]], suffixes: Sequence[str], seed: int,
-    nic: cluster_faults.NicModel = cluster_faults.ONE_ENDPOINT,
-) -> SimulatedCluster:  # fmt: skip
-    """The cluster of leaf switches and their nodes, with faults."""
-    from ...backends.simulated.machines import MACHINES
-    from ...units import parse_fraction, parse_rate
-
-    if file.machine not in MACHINES:
-        raise MachineError(f"unknown machine {file.machine!r}; choose one of {', '.join(MACHINES)}")
-    machine = MACHINES[file.machine]()
-    names = tuple(name for nodes in leaves.values() for name in nodes)
-    rails = file.rails or max(1, len(machine.gpus))
-    for what, number, most in (("rails", rails, _MOST_RAILS), ("spine switches", file.spines, _MOST_SPINES)):
-        if not 1 <= number <= most:
-            raise MachineError(f"a simulated cluster has 1 to {most} {what}, not {number}")
-    faults, causes, missing, noise = [], [], set(), parse_fraction(file.noise)
+    machine = MACHINES[cluster.machine]()
+    has_gpus, rails = bool(machine.gpus), max(1, len(machine.gpus))
+    names = node_names(count)
+    size = _BLOCK if count > 128 else _SMALL_BLOCK
+    blocks = ("",) * count if name in _CLUSTERS else block_names(count, size)
+    faults, causes, missing, noise = [], [], set(), _NOISE
     for text in suffixes:
         if text.startswith("noise="):
             noise = parse_fraction(text.removeprefix("noise="))
@@ -394,20 +335,14 @@ def _cluster(
             if lost[1] not in names:
                 raise MachineError(f"the fault {text!r} has no place: write {names[0]} to {names[-1]}")
             missing.add(names.index(lost[1]))
-        elif cause := cluster_faults.parse_node_fault(text, names, nic, rails, has_gpus=bool(machine.gpus)):
+        elif cause := cluster_faults.parse_node_fault(text, names, cluster.nic, rails, has_gpus=has_gpus):
             causes.append(cause)
         else:
-            faults.append(
-                cluster_faults.parse_cluster_fault(
-                    text, names, list(leaves), rails, file.spines, bool(machine.gpus)
-                )
-            )
-    peak = parse_rate(file.rate)
-    nic = replace(nic, gbits=peak * 8e-9 / cluster_faults.OF_PORT)
+            switches = list(dict.fromkeys(blocks))
+            faults.append(cluster_faults.parse_cluster_fault(text, names, switches, rails, _SPINES, has_gpus))
     return SimulatedCluster(
-        len(names), rails=rails, peak=peak, noise=noise, faults=tuple(faults),
-        missing=frozenset(missing), seed=seed, model=machine.gpus[0].model if machine.gpus else "",
-        spines=file.spines, names=names,
-        blocks_of=tuple(block for block, nodes in leaves.items() for _ in nodes), machine=file.machine,
-        has_gpus=bool(machine.gpus), nic=nic, causes=tuple(causes),
+        count, rails=rails, peak=cluster.peak, noise=noise, faults=tuple(faults),
+        missing=frozenset(missing), seed=seed, model=machine.gpus[0].model if has_gpus else "",
+        names=names, blocks_of=blocks, machine=cluster.machine, has_gpus=has_gpus,
+        nic=replace(cluster.nic, gbits=cluster.peak * 8e-9 / cluster_faults.OF_PORT), causes=tuple(causes),
     )  # fmt: skip

@@ -21,7 +21,6 @@ from ...terminal import one_line
 from ...testcases.table import Testcase
 from ...units import MIB
 from ...worlds.base import World
-from ..transfers.program import of_line
 from .carriers import Carrier, carrier, counters, difference, others, said
 from .cluster import Values
 from .job_nodes import JobCluster, JobNodes, own_values
@@ -248,21 +247,15 @@ class TransferCluster(JobCluster):
         return rates
 
 
-def _counted(world: World, over: str, hops: Sequence[Hop], copies: int) -> tuple[Document, list[Sent]]:
-    """Measure transfers, and what the devices of each rank's node sent meanwhile. Called on all ranks."""
+def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> tuple[Document, list[Sent]]:
+    """Measure transfers that start together, and count what nodes send; called on all ranks."""
     before = counters()
-    document = _transfers(world, over, hops, copies)
-    return document, world.allgather(difference(before, counters()), _COUNTING)
-
-
-def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> Document:
-    """Measure transfers between ranks that start together; called on all ranks."""
-    text = "; ".join(f"rank{a} -> rank{b}" for a, b in hops)
-    document = _run(world, over, [of_line(text).testcase], sizes=(_BYTES,), samples=_SAMPLES, copies=copies)
+    case = messages_between("transfers", hops, (_BYTES,), EndMemory.GPU)
+    document = _run(world, over, [case], samples=_SAMPLES, copies=copies)
     for result in document.testcases:
         if not result.tables:
             raise WirespeedError(f"--transport {over} is not possible here: {result.reason or result.status}")
-    return document
+    return document, world.allgather(difference(before, counters()), _COUNTING)
 
 
 def _messages(
@@ -307,5 +300,5 @@ def _own(world: World, first: Sequence[int]) -> list[dict[str, list[float]]]:
 
 #: What all ranks do when rank 0 says its name.
 _STEPS: dict[str, Callable[..., Any]] = {
-    "transfers": _counted, "messages": _messages, "own": _own, "facts": _facts,
+    "transfers": _transfers, "messages": _messages, "own": _own, "facts": _facts,
 }  # fmt: skip

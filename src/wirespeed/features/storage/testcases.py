@@ -88,7 +88,7 @@ def over(way: Way, chosen: tuple[int, ...] = ()) -> Pattern:
         columns = Axis("calls at a time", tuple(map(str, DEPTHS)), tuple(map(float, DEPTHS)))
         layouts, measurements, waived = list[Layout](), list[Measurement](), list[WaivedCell]()
         for device in devices:
-            executor, memory_bytes = executor_of(machine, device)
+            executor, memory_bytes = _executor_of(machine, device)
             cached = "" if device.past_cache else ", page cache"
             for other in way.others(machine, executor):
                 path = f"{device.name}->{other}" if way.reads else f"{other}->{device.name}"
@@ -96,7 +96,9 @@ def over(way: Way, chosen: tuple[int, ...] = ()) -> Pattern:
                 for (i, block), (j, depth) in product(enumerate(sizes), enumerate(DEPTHS)):
                     reason = "" if executor.cpus else NO_CPU
                     buffers = block * depth * (2 if way.gpus and way.engine is Engine.IO else 1)
-                    reason = reason or unfit(block) or too_large(block * depth, buffers, device, memory_bytes)
+                    reason = (
+                        reason or _unfit(block) or _too_large(block * depth, buffers, device, memory_bytes)
+                    )
                     if reason:
                         waived.append(WaivedCell(path, i, j, reason))
                         continue
@@ -107,24 +109,24 @@ def over(way: Way, chosen: tuple[int, ...] = ()) -> Pattern:
     return pattern
 
 
-def executor_of(machine: Machine, device: Storage, chosen: str = "") -> tuple[Executor, int]:
+def _executor_of(machine: Machine, device: Storage) -> tuple[Executor, int]:
     """The CPUs that read and write a device, and the size of the memory there in bytes.
 
-    Those of a chosen NUMA node, or those next to the device, else those of the first node with some.
+    Those next to the device, else those of the first node with some.
     """
-    usable = [node for node in machine.numa if node.cpus and node.memory_bytes and chosen in ("", node.name)]
-    node = next((node for node in usable if node.index == device.node), usable[0] if usable else None)
+    usable = [node for node in machine.numa if node.cpus and node.memory_bytes]
+    near = [node for node in usable if node.index == device.node] or usable
     return (
-        (Executor(node.name, cpus=node.cpus), node.memory_bytes) if node else (Executor(chosen or "numa0"), 0)
+        (Executor(near[0].name, cpus=near[0].cpus), near[0].memory_bytes) if near else (Executor("numa0"), 0)
     )
 
 
-def unfit(size: int) -> str:
+def _unfit(size: int) -> str:
     """Why blocks cannot have this size; empty if they can."""
     return f"blocks of storage must be a multiple of {GRANULE} B, not {size} B" if size % GRANULE else ""
 
 
-def too_large(moved: int, buffers: int, device: Storage, memory_bytes: int) -> str:
+def _too_large(moved: int, buffers: int, device: Storage, memory_bytes: int) -> str:
     """Why calls cannot have this size and depth, and buffers of these bytes; empty if they can."""
     if 2 * moved > device.memory_bytes:
         most = format_size(device.memory_bytes)

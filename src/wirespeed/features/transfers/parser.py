@@ -10,7 +10,7 @@ from typing import Any
 from ...collectives.operations import OPERATIONS
 from ...errors import UsageError
 from ...hardware.devices import kinds
-from ...model import Engine, Role
+from ...model import FILE_ENGINES, Engine, Role
 from ...units import parse_size
 from .syntax import (
     CollectiveStatement,
@@ -26,17 +26,16 @@ from .syntax import (
 )
 
 #: Functions of devices.
-FUNCTIONS = ("near", "pageable", "other")
+FUNCTIONS = ("near", "pageable")
 #: Kinds of devices, and words for all of a kind, which need no quoting in a shell.
 KINDS = (*(kind.name for kind in kinds()), "rank")
 ALL = {f"{kind}s": kind for kind in KINDS}
-#: Engines that execute transfers of a line; messages are chosen for the whole run, and cuBLAS by Python.
-_NO_WORDS = (Engine.NCCL, Engine.MPI, Engine.CUBLAS)
+#: Engines that execute transfers of a line: messages are chosen for the whole run, cuBLAS by Python, and
+#: storage has testcases.
+_NO_WORDS = (Engine.NCCL, Engine.MPI, Engine.CUBLAS, *FILE_ENGINES)
 ENGINES = {str(engine): engine for engine in Engine if engine not in _NO_WORDS}
 #: Word for one transfer to all destinations.
 BROADCAST = "broadcast"
-#: Word for blocks of a file in random order.
-RANDOM = "random"
 ARROWS = {"->": False, "to": False, "<-": True, "from": True}
 #: Words that begin or join, so that they are no names of devices.
 _RESERVED = ("load", "latency", "by", "and", "to", "from")
@@ -156,7 +155,7 @@ class _LineParser:
         if self.token.text in OPERATIONS:
             operation = self.take().text
             words, places = self.words(only=("size",))
-            return CollectiveStatement(operation, words.get("size"), role, self.source, (start, self._end()))
+            return CollectiveStatement(operation, words.get("size"), role, (start, self._end()))
         latency = self.accept("latency")
         left = self.devices()
         arrow = self.take()
@@ -176,7 +175,7 @@ class _LineParser:
         sources, destinations = (right, left) if pulls else (left, right)
         return Statement(
             sources, destinations, pulls, executors, role, latency is not None, Words(**words), places,
-            self.source, (start, self._end()),
+            (start, self._end()),
         )  # fmt: skip
 
     def _meant(self, start: int) -> str:
@@ -295,13 +294,13 @@ class _LineParser:
             return "size", self._converted(parse_size, token.text, token.span)
         if token.text in ENGINES:
             return "engine", ENGINES[token.text]
-        if token.text in (BROADCAST, RANDOM):
+        if token.text == BROADCAST:
             return token.text, True
         if token.text in _KEYS:
             if not self.accept("="):
                 raise self.wrong(f"expected '=' and a value after {token.text}")
-            return token.text, _KEYS[token.text](self)
-        valid = (*ENGINES, BROADCAST, RANDOM, *(f"{key}=" for key in _KEYS))
+            return token.text, self.count()
+        valid = (*ENGINES, BROADCAST, *(f"{key}=" for key in _KEYS))
         shown = repr(token.text) if token.text else "the end of the text"
         if token.kind == "word":
             raise self.wrong(f"unknown word {shown}; {nearest(token.text, valid)}", token.span)
@@ -320,16 +319,6 @@ class _LineParser:
             raise self.wrong(f"{token.text!r} is not a number of at least 1", token.span)
         return int(token.text)
 
-    def cpus(self) -> tuple[int, ...]:
-        """Parse logical CPUs: ``3``, ``0-3`` or ``[0-3,8]``."""
-        if self.token.text == "[":
-            return self._several(self.tokens[self.at - 2]) or ()
-        begin = self.token
-        return self._range(self._number(), begin)
 
-
-#: Key of a word -> parser of its value.
-_KEYS: dict[str, Callable[[_LineParser], Any]] = {
-    **dict.fromkeys(("blocks", "threads", "depth", "copies", "samples"), _LineParser.count),
-    "cpus": _LineParser.cpus,
-}
+#: Words with a number.
+_KEYS = ("blocks", "threads", "copies", "samples")

@@ -40,7 +40,7 @@ class Program:
     text: str
     line: Line | None = None
 
-    def settings(self, options: Mapping[str, Any]) -> dict[str, int]:
+    def settings(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The settings of the run that the line contains: option -> value.
 
         Args:

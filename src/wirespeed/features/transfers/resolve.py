@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from ...collectives.operations import OPERATIONS
-from ...hardware.devices import STORAGE, is_host, kind_of
+from ...hardware.devices import is_host, kind_of
 from ...hardware.topology import Machine
 from ...model import (
     MOST_DESTINATIONS,
@@ -25,7 +25,6 @@ from ...testcases.base import DEFAULT_SIZE
 from ...testcases.collectives import default_size, members, usual, work_of
 from ...testcases.device import CHASE_SIZE
 from ...testcases.host import chase_size, streaming_size
-from .files import OF_FILES, file_transfer, is_file
 from .syntax import CollectiveStatement, Devices, LanguageError, Line, Source, Span, Statement
 
 #: Largest number of transfers in a line.
@@ -72,7 +71,7 @@ def resolve(line: Line, machine: Machine, size: int | None = None) -> tuple[Labe
         works += resolver.works(statement)
         statements += [statement] * (len(works) - len(statements))
         if len(works) > MOST_TRANSFERS:
-            raise statement.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices")
+            raise resolver.too_many(statement)
     return _ordered(resolver.with_cores(works, statements), line)
 
 
@@ -87,15 +86,16 @@ def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
         return tuple(works)
     statement = next(statement for statement in line.statements if isinstance(statement, CollectiveStatement))
     if len(collectives) > 1:
-        raise statement.wrong("a line has at most one collective")
+        raise line.source.error("a line has at most one collective", *statement.span)
     if len(works) == 1:
         alone = f"`wirespeed run -t {statement.operation}` measures it alone"
-        raise statement.wrong(f"there is no transfer next to the collective; {alone}")
+        raise line.source.error(f"there is no transfer next to the collective; {alone}", *statement.span)
     roles = {labelled.work.role for labelled in works if labelled.work is not collectives[0]}
     if len(roles) > 1 or statement.role in roles:
-        raise statement.wrong(
+        raise line.source.error(
             "a collective and transfers cannot be measured at once: put load before the collective, or "
-            "before all transfers"
+            "before all transfers",
+            *statement.span,
         )
     return tuple(sorted(works, key=lambda labelled: labelled.work.role is Role.LOAD))
 
@@ -111,19 +111,19 @@ class _Resolver:
     def wrong(self, message: str, span: Span) -> LanguageError:
         return self.source.error(message, *span)
 
+    def too_many(self, statement: Statement | CollectiveStatement) -> LanguageError:
+        return self.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices", statement.span)
+
     def works(self, statement: Statement | CollectiveStatement) -> list[Labelled]:
         """The works that a statement starts."""
         if isinstance(statement, CollectiveStatement):
             return [self._collective(statement)]
         flows = self._broadcasts(statement) if statement.words.broadcast else self._pairs(statement)
-        transfers = [
+        return [
             Labelled(self._transfer(statement, *flow, executor), _label(statement, *flow))
             for flow in flows
             for executor in self._executors(statement, flow[0], flow[1][0])
         ]
-        if not transfers:
-            raise self.wrong("no transfer is left: other() of the only device is empty", statement.span)
-        return transfers
 
     def _collective(self, statement: CollectiveStatement) -> Labelled:
         """A collective of all GPUs or ranks, of floats and the sum, out of place."""
@@ -139,13 +139,10 @@ class _Resolver:
     def _pairs(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
         """Pair the two sides: device by device if both name the same devices, else all with all."""
         sources, destinations = self.ends(statement.sources), self.ends(statement.destinations)
-        sides = (*statement.sources, *statement.destinations)
-        if any("other" in devices.wrappers for devices in sides):
-            return [(a, (b,)) for a, b in product(sources, destinations) if a.base != b.base]
         if len(sources) > 1 and [end.base for end in sources] == [end.base for end in destinations]:
             return [(a, (b,)) for a, b in zip(sources, destinations, strict=True)]
         if len(sources) * len(destinations) > MOST_TRANSFERS:
-            raise self.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices", statement.span)
+            raise self.too_many(statement)
         return [(a, (b,)) for a, b in product(sources, destinations)]
 
     def _broadcasts(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
@@ -156,11 +153,9 @@ class _Resolver:
                 "one device executes a broadcast: write gpu0 -> gpu1, gpu2 broadcast, or by gpu1 behind the "
                 "memories", span,
             )  # fmt: skip
-        destinations = self.ends(statement.destinations)
-        others = any("other" in devices.wrappers for devices in statement.destinations)
+        targets = tuple(self.ends(statement.destinations))
         broadcasts = []
         for source in self.ends(statement.sources):
-            targets = tuple(end for end in destinations if not others or end.base != source.base)
             if any(end.memory is None or end.memory.rank is not None for end in (source, *targets)):
                 raise self.wrong("a broadcast is from one memory to others of the same process", span)
             different = len({end.memory for end in targets})
@@ -185,8 +180,7 @@ class _Resolver:
         else:
             ends = [self._device(f"{devices.kind}{index}") for index in self._existing(devices)]
         for wrapper in reversed(devices.wrappers):
-            if wrapper != "other":
-                ends = [self._wrapped(wrapper, end, devices) for end in ends]
+            ends = [self._wrapped(wrapper, end, devices) for end in ends]
         return ends
 
     def _existing(self, devices: Devices) -> Sequence[int]:
@@ -199,10 +193,7 @@ class _Resolver:
             why = (
                 f" ({'; '.join(self.machine.notes)})" if self.machine.notes and devices.kind == "gpu" else ""
             )
-            advice = {
-                "rank": ": start several with --processes N or a launcher",
-                STORAGE.name: ": name a folder of it with --storage DIR",
-            }.get(devices.kind, "")
+            advice = ": start several with --processes N or a launcher" if devices.kind == "rank" else ""
             wanted = "ranks" if devices.kind == "rank" else kind_of(f"{devices.kind}0").words[0]
             raise self.wrong(f"this machine has no {wanted}{why}{advice}", devices.span)
         if devices.indices is None:
@@ -259,10 +250,8 @@ class _Resolver:
             raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
         kind = kind_of(executor.device)
         gpu = not kind.is_host
-        if any(map(is_file, given)):
-            return file_transfer(statement, given, self.machine, self.size, self.wrong)
-        if of_files := next((name for name in OF_FILES if name in places), ""):
-            raise self.wrong(f"only transfers with storage have {of_files}", places[of_files])
+        if any(memory and memory.kind is MemoryKind.FILE for memory in given):
+            raise self.wrong("storage has testcases: `wirespeed run -p storage_`", statement.span)
         if not kind.engines:
             raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
         operation = (
@@ -326,58 +315,47 @@ class _Resolver:
     def _shaped(
         self, executor: Executor, engine: Engine, operation: Operation, statement: Statement
     ) -> Executor:
-        """The executor with the shape of its kernel, or with its CPUs."""
-        words, places = statement.words, statement.places
-        if engine is not Engine.CPU:
-            if words.cpus:
-                raise self.wrong("only the engine cpu uses CPUs", places["cpus"])
-            kernel = engine in _KERNELS and operation is not Operation.CHASE
-            for name in ("blocks", "threads"):
-                if getattr(words, name) and not kernel:
-                    raise self.wrong(f"only a kernel has {name}: use sm, sm_bulk or sm_split", places[name])
-            if not kernel:
-                return executor
-            return replace(executor, blocks=words.blocks or 0, threads=words.threads or 0)
-        if words.blocks:
-            raise self.wrong("CPUs have threads=, not blocks=", places["blocks"])
-        if not words.cpus:
-            return executor  # cores are shared when all transfers are known
-        usable = {cpu for node in self.machine.numa for cpu in node.cpus}
-        if outside := [cpu for cpu in words.cpus if cpu not in usable]:
-            raise self.wrong(f"CPU {outside[0]} does not exist, or is not usable", places["cpus"])
-        return replace(executor, cpus=words.cpus[:1] if operation is Operation.CHASE else words.cpus)
+        """The executor with the shape of its kernel."""
+        words = statement.words
+        is_kernel = engine in _KERNELS and operation is not Operation.CHASE
+        for name, is_fitting in (("blocks", is_kernel), ("threads", is_kernel or engine is Engine.CPU)):
+            if getattr(words, name) and not is_fitting:
+                use = f"only a kernel has {name}: use sm, sm_bulk or sm_split"
+                raise self.wrong(use, statement.places[name])
+        if not is_kernel:
+            return executor  # CPUs get cores when all transfers are known
+        return replace(executor, blocks=words.blocks or 0, threads=words.threads or 0)
 
     def with_cores(
         self, works: Sequence[Labelled], statements: Sequence[Statement | CollectiveStatement]
     ) -> list[Labelled]:
-        """Give cores to the transfers by CPUs that do not name theirs: no core works for two of them.
+        """Give cores to the transfers by CPUs: no core works for two of them.
 
         Transfers that want a number of cores get the first free ones of their node; the others share the
         rest.
         """
         transfers = {i: each.work for i, each in enumerate(works) if isinstance(each.work, Transfer)}
-        named = {cpu for each in transfers.values() if each.calls is None for cpu in each.executor.cpus}
         cpus_of: dict[int, tuple[int, ...]] = {}
         for executor, indices in grouped(
-            (each.executor, i) for i, each in transfers.items()
-            if each.engine is Engine.CPU and not each.executor.cpus
+            (each.executor, i) for i, each in transfers.items() if each.engine is Engine.CPU
         ).items():  # fmt: skip
             rank = executor.rank
             cores = self.nodes[executor.device].cores if rank is None else self.machine.ranks[rank].cpus
-            free = [cpu for cpu in cores if cpu not in named]
+            free = cores
             there = f"{executor.device} has {len(cores)} cores"
             wanted = {i: self._wanted(transfers[i], statements[i]) for i in indices}
             for i in (i for i in indices if wanted[i]):
                 if wanted[i] > len(free):
-                    raise statements[i].wrong(f"{there}, {len(free)} of them free, not {wanted[i]}")
-                cpus_of[i], free = tuple(free[: wanted[i]]), free[wanted[i] :]
+                    few = f"{there}, {len(free)} of them free, not {wanted[i]}"
+                    raise self.wrong(few, statements[i].span)
+                cpus_of[i], free = free[: wanted[i]], free[wanted[i] :]
             sharing = [i for i in indices if not wanted[i]]
             if len(free) < len(sharing):
                 few = f"{there}, {len(free)} of them free: too few for this line"
-                raise statements[sharing[-1]].wrong(few)
+                raise self.wrong(few, statements[sharing[-1]].span)
             for place, i in enumerate(sharing):
                 begin, end = (len(free) * edge // len(sharing) for edge in (place, place + 1))
-                cpus_of[i] = tuple(free[begin:end])
+                cpus_of[i] = free[begin:end]
         given = list(works)
         for i, cpus in cpus_of.items():
             executor = replace(transfers[i].executor, cpus=cpus)

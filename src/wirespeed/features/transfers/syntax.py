@@ -82,7 +82,7 @@ class Devices:
     Attributes:
         kind: ``gpu``, ``numa``, ``rank`` or ``void`` (no memory).
         indices: Numbers of the devices; None for all.
-        wrappers: Functions around the name, the outermost first: ``near``, ``pageable``, ``other``.
+        wrappers: Functions around the name, the outermost first: ``near``, ``pageable``.
         owned: The device of a rank, if it is named.
         span: Its place in the text.
     """
@@ -102,35 +102,18 @@ class Words:
         engine: What moves the bytes.
         size: Bytes of one buffer.
         blocks, threads: Shape of a kernel; for CPUs, the number of threads.
-        cpus: Logical CPUs to use.
         broadcast: Whether one transfer writes to all destinations.
-        depth: Calls of a file at a time.
-        random: Whether blocks of a file are in random order.
     """
 
     engine: Engine | None = None
     size: int | None = None
     blocks: int | None = None
     threads: int | None = None
-    cpus: tuple[int, ...] | None = None
     broadcast: bool = False
-    depth: int | None = None
-    random: bool = False
-
-
-class InText:
-    """A statement with its place in a text."""
-
-    source: Source
-    span: Span
-
-    def wrong(self, message: str) -> LanguageError:
-        """An error at the statement."""
-        return self.source.error(message, *self.span)
 
 
 @dataclass(frozen=True)
-class Statement(InText):
+class Statement:
     """One or several transfers with the same words.
 
     Attributes:
@@ -141,7 +124,6 @@ class Statement(InText):
         latency: Whether the time of one dependent load is measured.
         words: Engine, size and the rest.
         places: Places of the words in the text, for errors.
-        source: The text.
         span: Place of the statement in the text.
     """
 
@@ -153,26 +135,23 @@ class Statement(InText):
     latency: bool
     words: Words
     places: dict[str, Span]
-    source: Source
     span: Span
 
 
 @dataclass(frozen=True)
-class CollectiveStatement(InText):
+class CollectiveStatement:
     """A collective of all GPUs.
 
     Attributes:
         operation: Its name.
         size: Bytes of the array.
         role: Whether it is measured.
-        source: The text.
         span: Place of the statement in the text.
     """
 
     operation: str
     size: int | None
     role: Role
-    source: Source
     span: Span
 
 

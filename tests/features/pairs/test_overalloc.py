@@ -188,9 +188,8 @@ def test_wrong_data_is_found() -> None:
             ["overalloc", "--sweep", "--means", "shm"],
             "gpu memory is shared by ipc, vmm-fd, fabric, mpi, nccl",
         ),
-        (["pt2pt", "--format", "x"], "there is no format 'x'"),
-        (["pt2pt", "--over", "nccl", "--memory", "host"], "NCCL sends only GPU memory"),
-        (["pt2pt", "--sizes", "4GiB"], "is too large for MPI"),
+        (["overalloc", "--sweep", "--format", "x"], "there is no format 'x'"),
+        (["overalloc", "--sweep", "--size", "4GiB", "--copy", "4GiB"], "is too large for MPI"),
     ],
 )
 def test_wrong_use_is_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -206,14 +205,14 @@ def test_one_rank_is_too_few(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Cap
         "MASTER_PORT": "1",
     }.items():
         monkeypatch.setenv(name, value)
-    assert main(["pt2pt"]) == 2
-    assert "pt2pt requires two ranks" in capsys.readouterr().err
+    assert main(["overalloc", "--sweep"]) == 2
+    assert "overalloc requires two ranks" in capsys.readouterr().err
 
 
 def test_a_list_of_unknown_words_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        main(["pt2pt", "--over", "mpi,udp"])
-    assert end.value.code == 2 and "'udp' is not one of mpi, nccl" in capsys.readouterr().err
+        main(["overalloc", "--sweep", "--means", "mpi,udp"])
+    assert end.value.code == 2 and "'udp' is not one of ipc, vmm-fd" in capsys.readouterr().err
 
 
 def test_the_two_ends_of_a_job() -> None:
