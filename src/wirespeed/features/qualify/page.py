@@ -27,7 +27,7 @@ from ...qualification import (
 from ...reports.additions import PagePart
 from ...reports.html.charts import add, drawing, markup, step
 from ...reports.html.pair_matrix import runs_of_color
-from ...reports.html.templates import fragment
+from ...reports.html.templates import made
 from ...reports.values import GLANCE, number
 from ...statistics import grouped, median
 from ...terminal import one_line
@@ -50,7 +50,7 @@ def part(judged: Judged) -> PagePart | None:
     found = qualified(judged.document)
     if found is None:
         return None
-    markup = partial(fragment, f"{__package__}:page.html", "qualification", {}, found)
+    markup = partial(made, f"{__package__}:page.html", "qualification", found)
     return PagePart("Nodes", "nodes", "results", markup, is_all=True)
 
 
