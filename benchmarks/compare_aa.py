@@ -67,7 +67,7 @@ def parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def saved(names: Sequence[str]) -> list[Document]:
     """Load saved runs."""
-    return [load(file) for file in files_in(names)]
+    return [load(file) for file in files_in(names)[0]]
 
 
 def measured(command: Sequence[str], runs: int) -> Iterator[Document]:

@@ -14,7 +14,7 @@ from .judging.adaptive import Adaptive
 from .judging.check import Check
 from .judging.criteria import Criteria
 from .judging.diagnosis import Diagnosis
-from .judging.gates import GateComparison
+from .judging.gates import GateComparison, compare_gates, load
 from .judging.judged import Judged
 from .reports import Style
 from .reports import render as rendered
@@ -112,7 +112,8 @@ def gates(run: Run, name: GateSetName | str | Path, check: Check | None = None) 
     Raises:
         UsageError: If there is no such set or file, or a file is invalid.
     """
-    return judging.gates(opened(run), name, check)
+    document = opened(run)
+    return compare_gates(load(str(name)), document, (check or judging.judge(document)).judgements)
 
 
 def compare(

@@ -217,7 +217,7 @@ def many(count: int, singular: str, plural: str = "") -> str:
     return f"{count} {singular if count == 1 else plural or f'{singular}s'}"
 
 
-def some(names: Sequence[str], most: int) -> str:
+def some(names: Sequence[str], most: int = 4) -> str:
     """The first of some names, and how many follow: ``gpu0, gpu1 and 3 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more

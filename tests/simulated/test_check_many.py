@@ -27,7 +27,7 @@ from wirespeed.reports import Style
 from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.results import read_many as many_files
 from wirespeed.results.read_many import Unreadable
-from wirespeed.results.store import files_in, left_out, save
+from wirespeed.results.store import files_in, save
 from wirespeed.screens import check_formats
 from wirespeed.units import format_age, parse_age
 
@@ -83,8 +83,8 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]
 
 def test_a_folder_is_its_files_and_those_one_level_below(folder: Path) -> None:
     found = ["runs/node1.json", "runs/truncated.json", "runs/rack1/node2.json"]
-    assert sorted(files_in(["runs"])) == sorted(found)
-    assert files_in(["a.json", "runs/rack1", "-"]) == [
+    assert sorted(files_in(["runs"])[0]) == sorted(found)
+    assert files_in(["a.json", "runs/rack1", "-"])[0] == [
         "a.json",
         "runs/rack1/node2.json",
         "runs/rack1/old/deeper.json",
@@ -100,11 +100,11 @@ def test_what_is_left_out_of_a_folder_is_counted(folder: Path, capsys: pytest.Ca
     Path("runs/rack1/new").mkdir()
     Path("runs/rack1/older.json").mkdir()
     text = "left out of runs: 3 deeper folders and 2 other files; only *.json files and logs are read"
-    assert left_out(["runs", "runs/node1.json", "-"]) == [text]
+    assert files_in(["runs", "runs/node1.json", "-"])[1] == [text]
     for command in (["check", "--allow-simulated", "--from", "runs"], ["report", "runs", "-o", "page.html"]):
         main(command)
         assert f"wirespeed: {text}\n" in capsys.readouterr().err
-    assert not left_out(["runs/rack1/old"])
+    assert not files_in(["runs/rack1/old"])[1]
     Path("runs/rack1/old/deeper.json").rename("runs/rack1/old/deeper.JSON")
     reason = r"run or log \(left out of runs/rack1/old: 1 other file; only \*.json files and logs are read\)"
     with pytest.raises(UsageError, match=reason):

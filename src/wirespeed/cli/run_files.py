@@ -9,7 +9,7 @@ import shutil
 import sys
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext, redirect_stdout
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,15 +30,14 @@ def named_files(names: Sequence[str]) -> list[str]:
     ``open_run`` opens each: a saved run, or the log of another tool.
     """
     from ..results.opening import is_log
-    from ..results.store import files_in, left_out
+    from ..results.store import files_in
     from .parser import meant_by
 
     for name in names:
         if not Path(name).exists() and (hint := meant_by([name])):
             raise UsageError(f"cannot read {name}: there is no such file{hint}")
-    known = cache(is_log)
-    files = files_in(names, known)
-    for text in left_out(names, known):
+    files, left_out = files_in(names, is_log)
+    for text in left_out:
         print(visible(f"wirespeed: {text}"), file=sys.stderr)
     return files
 

@@ -200,7 +200,12 @@ def cpu_sheet(name: str, design: str = "") -> tuple[str, CpuSheet] | None:
     """
     if _IMITATED.search(name):
         return None
-    named = _by_name(name)
+    fitting = (
+        (title, sheet)
+        for title, sheet in cpu_sheets().items()
+        if any(fnmatchcase(name, pattern) for pattern in sheet.names)
+    )
+    named = next(fitting, None)
     if not design or (named and not named[1].vendor and named[1].is_exact):
         return named
     exact = (
@@ -210,17 +215,6 @@ def cpu_sheet(name: str, design: str = "") -> tuple[str, CpuSheet] | None:
         if design == f"{sheet.vendor} {sheet.family} {model}"
     )
     return next(exact, None)
-
-
-def _by_name(name: str) -> tuple[str, CpuSheet] | None:
-    return next(
-        (
-            (title, sheet)
-            for title, sheet in cpu_sheets().items()
-            if any(fnmatchcase(name, pattern) for pattern in sheet.names)
-        ),
-        None,
-    )
 
 
 class PathLatency(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -278,14 +272,10 @@ def path_latency(ends: str, link: LinkKind, capability: str) -> PathLatency | No
         (
             path
             for path in paths()
-            if path.ends == ends and path.link is link and path.capability in (None, _number(major))
+            if path.ends == ends and path.link is link and str(path.capability or major) == major
         ),
         None,
     )
-
-
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 4 else -1
 
 
 #: Maximum numbers of links between two GPUs of which the largest is that of a GPU: a part for each of three

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from ..data.causes import advice_on_errors
+from ..data.causes import Cause, advice_on_errors
 from ..hardware.network import MachineVertices
 from ..hardware.topology import Machine
 from .suspects import Suspect, SuspectKind
@@ -36,6 +36,17 @@ def at_device(command: str, machine: Machine, *places: str) -> str:
     domain, device = f"{int(bus[1], 16):04x}", f"{bus[2]}{bus[3] or '.0'}"
     pci = device if domain == "0000" else f"{domain}:{device}"
     return command.format(pci=f" -s {pci}", gpu=f" -i {domain}:{device}", address=f"{domain}:{device}")
+
+
+def commands_at(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
+    """The commands that confirm causes at a place, each once; of several, with what they show."""
+    return tuple(
+        dict.fromkeys(
+            at_device(cause.confirm, machine, place)
+            + (f"  # {cause.shows}" if cause.shows and len(causes) > 1 else "")
+            for cause in causes
+        )
+    )
 
 
 @dataclass(frozen=True)

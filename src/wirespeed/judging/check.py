@@ -13,9 +13,7 @@ from .baseline_use import BaselineUse
 from .dips import Dip
 from .gates import GateComparison
 from .inventory import Missing
-from .localise import (
-    WrongData,
-)  # fmt: skip
+from .localise import WrongData
 from .path_kinds import Uncovered
 from .suspects import Culprit
 from .verdict import Judgement, Verdict, worst

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ..data.causes import Cause, Weight
 from ..document import Document
 from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
 from ..hardware.network import MachineVertices
-from ..hardware.topology import LinkKind, Machine
+from ..hardware.topology import LinkKind
 from ..qualification import BY_NETWORK, OF_SEVERAL
 from ..results.cells import Key, placed
 from ..terminal import Tabular, brief
 from ..units import GB, many
-from .advice import at_device
+from .advice import commands_at
 from .causes import CAUSES, signs_of
 from .causes.record import Sign
 from .causes.run_facts import facts_of
@@ -26,14 +25,10 @@ from .finding import Finding
 from .judge import judge
 from .localise import WrongData
 from .nccl_settings import DISABLED, disabled_cells
-from .next_testcases import distinguishing
 from .other_ways import OtherWay
 from .thresholds import FORWARDED
 from .unlike import by_settings
 from .verdict import Judgement, Verdict
-
-if TYPE_CHECKING:
-    from .fit import Explanation
 
 
 @dataclass(frozen=True)
@@ -95,15 +90,13 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         known.append(
             Finding(
                 cause, "", sign.text, len(disabled), weight=sign.weight or cause.weight, host=sign.host,
-                commands=_commands(document.machine, "", cause), at_any_rate=True,
+                commands=commands_at(document.machine, "", cause), at_any_rate=True,
             )
         )  # fmt: skip
         done |= disabled
     judged = [j for j in check.judgements if j.key not in done and j.key.testcase not in slowed]
     of_host = facts if not (helping or slowed) else facts.without(Known.NCCL_VARIABLES)
-    for explanation in explain(document, judged, of_host):
-        keys = explanation.keys
-        finding = _known(document, explanation)
+    for finding, keys, not_as_slow in explain(document, judged, of_host):
         # What slows down the host would slow down copies through it, which are faster.
         contradicted = keys and keys <= by_host
         if finding and document.imported and finding.cause.name == DISABLED:
@@ -114,7 +107,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
             keys -= pairs.keys()
             nameless += len(keys)
         done |= keys
-        milder |= explanation.milder
+        milder |= not_as_slow
     vertices = MachineVertices(document.machine)
     named = {
         (finding.cause.name, vertex.host, device)
@@ -141,7 +134,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
                 explained |= cells
                 too_slow |= {i for i in cells if left[i].key not in milder}
             elif cells or weight is not Weight.CONDITION or (unjudged and cause.collectives):
-                commands = _commands(document.machine, sign.at or sign.device, cause)
+                commands = commands_at(document.machine, sign.at or sign.device, cause)
                 possible.append(
                     Finding(
                         cause, sign.device, sign.text, len(cells), weight=weight, host=sign.host,
@@ -201,31 +194,6 @@ def _is_setting(finding: Finding) -> bool:
     return bool(finding.evidence) and all(c.setting for c in causes) and (finding.likely or of_any_size)
 
 
-def _known(document: Document, explanation: Explanation) -> Finding | None:
-    """The cause that explains cells; None if the slow link or device has no known cause."""
-    hypothesis, *rivals = explanation.hypotheses
-    if (cause := hypothesis.cause) is None:
-        return None
-    others = tuple(rival.cause for rival in rivals if rival.cause is not None)
-    following = distinguishing(document, explanation.hypotheses) if others else None
-    return Finding(
-        cause, hypothesis.place, explanation.evidence, len(explanation.keys), hypothesis.factor, others,
-        explanation.lower, explanation.weight, next=following, residual=explanation.residual,
-        commands=_commands(document.machine, hypothesis.place, cause, *others),
-    )  # fmt: skip
-
-
-def _commands(machine: Machine, place: str, *causes: Cause) -> tuple[str, ...]:
-    """The commands that confirm causes at a place, each once; of several, with what they show."""
-    return tuple(
-        dict.fromkeys(
-            at_device(cause.confirm, machine, place)
-            + (f"  # {cause.shows}" if cause.shows and len(causes) > 1 else "")
-            for cause in causes
-        )
-    )
-
-
 #: Causes that concern only copies between GPUs over PCIe, the most frequent first, each with the fact that
 #: shows whether it applies. Which of them it is, the values do not say.
 _OF_PAIRS = {"iommu": Known.IOMMU, "acs": Known.IOMMU_GROUP, "bar1": Known.BAR1}
@@ -243,7 +211,7 @@ def _of_pairs(document: Document, facts: Facts, slow: Sequence[Judgement]) -> Fi
     evidence = f"{between}: {(worst.value or 0.0) / GB:.2f} GB/s, {worst.why} ({worst.basis})"
     if worst.value and worst.normal and worst.value >= FORWARDED * worst.normal:
         evidence += "; some hosts forward copies between GPUs this slowly without a fault"
-    commands = _commands(document.machine, "", *causes)
+    commands = commands_at(document.machine, "", *causes)
     return Finding(causes[0], "", evidence, len(slow), others=tuple(causes[1:]), commands=commands)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +21,12 @@ from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..results.cells import Key
 from ..statistics import grouped
+from .advice import commands_at
 from .causes import CAUSES, signs_of
 from .causes.record import Sign, devices_at, heaviest, speaking
 from .cells_seen import SLOWEST, PredictableCell, Routes, seen_cells, slow_keys
+from .finding import Finding
+from .next_testcases import distinguishing
 from .predictions import Hypothesis, Predictions, typical_rates
 from .verdict import Judgement
 
@@ -76,29 +79,6 @@ _MOST_CAUSES = 3
 
 
 @dataclass(frozen=True)
-class Explanation:
-    """A cause at a place that explains slow cells.
-
-    Attributes:
-        hypotheses: What explains them, then each other cause that explains them equally well.
-        evidence: Facts that speak for it; empty if there are none.
-        keys: The slow cells that it explains.
-        milder: Other slow cells, which are faster than it predicts.
-        lower: Number of other cells below the typical value that it explains.
-        weight: Whether it is a defect on its own, by its evidence.
-        residual: Whether only what an earlier explanation leaves speaks for it, and no fact.
-    """
-
-    hypotheses: tuple[Hypothesis, ...]
-    evidence: str
-    keys: frozenset[Key]
-    milder: frozenset[Key]
-    lower: int
-    weight: Weight
-    residual: bool = False
-
-
-@dataclass(frozen=True)
 class _Scored:
     gain: float  #: by the predictions only
     score: float  #: with the facts
@@ -109,31 +89,35 @@ class _Scored:
     weight: Weight
 
 
-def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -> tuple[Explanation, ...]:
-    """What explains the slow cells of a run, the first cause first; empty if nothing does."""
+#: A cause; None for a slow link or device without a known one. The slow cells that it explains. Other slow
+#: cells, which are faster than it predicts.
+Explanation = tuple[Finding | None, frozenset[Key], frozenset[Key]]
+
+
+def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -> Iterator[Explanation]:
+    """Yield what explains the slow cells of a run, the first cause first."""
     evidence = {
         cause.name: list(signs_of(cause, document.machine, facts)) if document.facts else []
         for cause in CAUSES
     }
     if not slow_keys(judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
-        return ()
+        return
     seen = seen_cells(document, judgements)
     slow = {i for i, cell in enumerate(seen) if cell.slow}
     low = {i for i, cell in enumerate(seen) if cell.slow or cell.typical <= 1 - _KNOWN}
     fitter = _Fitter(document, seen, low, facts, evidence)
     if not slow and not any(evidence.values()):
-        return ()
+        return
     machine, effects = document.machine, np.zeros(len(seen))
-    explanations: list[Explanation] = []
     done: frozenset[int] = frozenset()
-    while len(explanations) < _MOST_CAUSES:
+    for number in range(_MOST_CAUSES):
         scored = [
             candidate for candidate in (fitter.scored(machine, effects, low - done) if low - done else ())
             if candidate.explained & slow - done or (candidate.evidence and candidate.gain >= _EQUAL)
         ]  # fmt: skip
-        wanted = _ENOUGH * len(slow - done) / (1 + len(explanations))
+        wanted = _ENOUGH * len(slow - done) / (1 + number)
         if not scored or (scored[0].explained & slow and len(scored[0].explained & slow - done) < wanted):
-            break
+            return
         best = scored[0]
         chosen = best
         if best.hypothesis.cause is None:  # a cause that explains as much is better than none
@@ -149,25 +133,30 @@ def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -
                 and 2 * len(candidate.explained & chosen.explained) > len(chosen.explained)
             ):  # fmt: skip
                 rivals.setdefault(candidate.hypothesis.cause, candidate.hypothesis)
-        explanations.append(
-            Explanation(
-                tuple(rivals.values()),
-                chosen.evidence,
-                frozenset(seen[i].key for i in chosen.explained & slow),
-                frozenset(
-                    seen[i].key
-                    for i, predicted in chosen.ratios.items()
-                    if i in slow - chosen.explained and predicted <= seen[i].ratio
-                ),
-                len(chosen.explained - slow),
-                chosen.weight,
-                bool(explanations) and not chosen.evidence,
-            )
-        )
+        keys = frozenset(seen[i].key for i in chosen.explained & slow)
+        milder = frozenset(
+            seen[i].key for i, predicted in chosen.ratios.items()
+            if i in slow - chosen.explained and predicted <= seen[i].ratio
+        )  # fmt: skip
+        lower, residual = len(chosen.explained - slow), number > 0 and not chosen.evidence
+        finding = _finding(document, chosen, tuple(rivals.values()), len(keys))
+        yield finding and replace(finding, lower=lower, residual=residual), keys, milder
         machine = chosen.hypothesis.machine
         effects[list(chosen.ratios)] = np.log(list(chosen.ratios.values()))
         done |= chosen.explained
-    return tuple(explanations)
+
+
+def _finding(document: Document, chosen: _Scored, rivals: Sequence[Hypothesis], cells: int) -> Finding | None:
+    """The cause that explains some cells, and the others that explain them; None if it has no known cause."""
+    hypothesis, *others = rivals
+    if (cause := hypothesis.cause) is None:
+        return None
+    equals = tuple(other.cause for other in others if other.cause is not None)
+    return Finding(
+        cause, hypothesis.place, chosen.evidence, cells, hypothesis.factor, equals, weight=chosen.weight,
+        next=distinguishing(document, rivals) if equals else None,
+        commands=commands_at(document.machine, hypothesis.place, cause, *equals),
+    )  # fmt: skip
 
 
 def _explains(cell: PredictableCell, predicted: float, shared: float, unsure: float) -> bool:

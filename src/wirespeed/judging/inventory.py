@@ -25,8 +25,6 @@ from .verdict import Verdict
 #: Drivers that give a GPU to a virtual machine.
 _PASSED_ON = ("vfio-pci", "pci-stub", "xen-pciback")
 _NVIDIA, _NONE = "nvidia", "none"
-#: Maximum number of addresses that a text names.
-_NAMED = 4
 _NOTHING = Advice()
 #: Command that shows errors of GPUs in the kernel log.
 XID = "sudo dmesg | grep -i -e NVRM -e Xid"
@@ -271,9 +269,7 @@ def _unsupported(host: Possession, document: Document) -> Iterator[Missing]:
     for vendor, addresses in grouped((vendor, at) for at, vendor in vendors.items()).items():
         be = "is" if len(addresses) == 1 else "are"
         text = f"only NVIDIA GPUs are measured; {many(len(addresses), f'{vendor} GPU')} {be} here: "
-        yield Missing(
-            InventoryPart.GPUS, verdict, text + some(addresses, _NAMED), tuple(addresses), advice=_OTHERS
-        )
+        yield Missing(InventoryPart.GPUS, verdict, text + some(addresses), tuple(addresses), advice=_OTHERS)
     board = facts.text(Known.BOARD)
     if "Jetson" in board and not has_gpus:
         yield Missing(
@@ -426,7 +422,7 @@ def _step(part: InventoryPart, machine: Machine, has_none: bool) -> Advice:
 
 def _who(devices: Sequence[str]) -> str:
     """Some devices, or the host, as text."""
-    return some(devices, _NAMED) or "the host"
+    return some(devices) or "the host"
 
 
 def _has(part: InventoryPart, number: float, devices: Sequence[str]) -> str:
@@ -475,7 +471,7 @@ def _slots(addresses: Iterable[str], facts: Facts) -> tuple[str, ...]:
 
 def _named(addresses: Iterable[str], facts: Facts) -> str:
     """Addresses with their slots as text."""
-    return some([_place(address, facts) for address in addresses], _NAMED)
+    return some([_place(address, facts) for address in addresses])
 
 
 def _place(address: str, facts: Facts) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from itertools import chain
 
 from msgspec.structs import replace as struct_replace
 
@@ -27,18 +27,9 @@ from .check import Check
 from .confidential import by_other_gpus
 from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
-from .gates import GateComparison, GateSetName, compare_gates, load
 from .hardware_changes import hardware_changes
-from .inventory import Missing, missing
-from .localise import (
-    Observation,
-    WrongData,
-    accept,
-    defects,
-    localise,
-    without_fast,
-    wrong_data,
-)  # fmt: skip
+from .inventory import missing
+from .localise import Observation, accept, defects, localise, without_fast, wrong_data
 from .nccl_settings import disabling
 from .omissions import doubts
 from .other_ways import by_other_ways, slow_pairs
@@ -96,10 +87,14 @@ def judge(document: Document, by: Criteria = BY_LIMITS) -> Check:
     if document.imported:
         cells = [_of_slowest_product(measured, machine) for measured in cells]
     small = too_small(document, cells)
-    judged = _by_criteria(document, cells, entries, small, by)
+    #: Values of which the baseline says what is expected.
+    final = {i for i, (key, *_) in enumerate(cells) if key in entries and entries[key].judges}
+    judged = _by_criteria(document, cells, entries, final, small, by)
     if document.imported:
         _warn_of_bridges(judged, cells)
-    slower = _by_other_ways(judged, cells, entries, machine)
+    slower = by_other_ways(judged, cells, final, machine)
+    for i, judgement in slower.items():
+        judged[i] = judgement
     for i, judgement in by_other_direction(judged, cells, machine):
         judged[i] = judgement
     found = _by_dips(judged, document)
@@ -114,9 +109,11 @@ def judge(document: Document, by: Criteria = BY_LIMITS) -> Check:
     judged += _failures(document)
     judged.sort(key=lambda j: (j.verdict.rank, j.severity, j.key))
     wrong = wrong_data(cells, machine)
+    of_features = (problems(document, wrong) for problems in functions("judging", "problems"))
+    verdicts = grouped((judgement.key.testcase, judgement.verdict) for judgement in judged)
     return Check(
         tuple(judged),
-        _of_testcases(document, judged),
+        {result.name: _of_testcase(result, verdicts.get(result.name, ())) for result in document.testcases},
         tuple(culprits),
         accepted,
         {r.name: changes for r in document.testcases if (changes := tuple(hardware_changes(r, machine)))},
@@ -125,7 +122,7 @@ def judge(document: Document, by: Criteria = BY_LIMITS) -> Check:
         baseline_use(entries, cells) if entries else None,
         document.simulated,
         tuple(defects(document)),
-        missing=(*_problems(document, wrong), *lacking),
+        missing=(*chain.from_iterable(of_features), *lacking),
         uncovered=unseen,
         dips=tuple(dip for dip in found if dip.key in warned),
     )
@@ -144,6 +141,7 @@ def _by_criteria(
     document: Document,
     cells: Sequence[Placed],
     entries: Mapping[Key, BaselineCell],
+    final: Collection[int],
     small: Mapping[Key, str],
     by: Criteria,
 ) -> list[Judgement]:
@@ -165,7 +163,7 @@ def _by_criteria(
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why, faster_than=above)
     for i, measured in enumerate(cells):
-        if judged[i].verdict.is_judged and not _is_final(entries.get(measured.key)):
+        if judged[i].verdict.is_judged and i not in final:
             reference = published.of(measured)
             judged[i] = tightened(judged[i], reference, scatter.of(measured)) if reference else judged[i]
     for i in far_below(judged, cells) if document.imported else ():
@@ -173,11 +171,7 @@ def _by_criteria(
             judged[i] = alone.by_memories(judged[i], cell.value or 0.0, cell)
         else:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=_FAR_BELOW)
-    pairs = zip(judged, cells, strict=True)
-    return [
-        one if _is_final(entries.get(measured.key)) else bounded_by_nics(one, measured, machine)
-        for one, measured in pairs
-    ]
+    return [one if i in final else bounded_by_nics(one, cells[i], machine) for i, one in enumerate(judged)]
 
 
 def _warn_of_bridges(judged: list[Judgement], cells: Sequence[Placed]) -> None:
@@ -194,25 +188,6 @@ def _warn_of_bridges(judged: list[Judgement], cells: Sequence[Placed]) -> None:
             judged[i] = replace(judgement, verdict=Verdict.WARN, why=why)
 
 
-def _by_other_ways(
-    judged: list[Judgement], cells: Sequence[Placed], entries: Mapping[Key, BaselineCell], machine: Machine
-) -> dict[int, Judgement]:
-    """The judgements on copies that are slower than other ways between the same ends, by index.
-
-    What a baseline expects of a value is final. The judgements are replaced.
-    """
-    final = {i for i, measured in enumerate(cells) if _is_final(entries.get(measured.key))}
-    slower = by_other_ways(judged, cells, final, machine)
-    for i, judgement in slower.items():
-        judged[i] = judgement
-    return slower
-
-
-def _is_final(entry: BaselineCell | None) -> bool:
-    """Whether a baseline says what is expected of a value."""
-    return entry is not None and entry.judges
-
-
 def _by_dips(judged: list[Judgement], document: Document) -> list[Dip]:
     """The dips of curves; values that would pass, or are not judged, get a warning."""
     found = {dip.key: dip for dip in dips(document)}
@@ -222,26 +197,6 @@ def _by_dips(judged: list[Judgement], document: Document) -> list[Dip]:
                 judgement, verdict=Verdict.WARN, why=_BELOW_NEIGHBOUR, least=None, normal=None
             )
     return list(found.values())
-
-
-def _of_testcases(document: Document, judged: Sequence[Judgement]) -> dict[str, Verdict]:
-    """The worst verdict on the cells of each testcase."""
-    verdicts = grouped((judgement.key.testcase, judgement.verdict) for judgement in judged)
-    return {result.name: _of_testcase(result, verdicts.get(result.name, ())) for result in document.testcases}
-
-
-def gates(document: Document, name: GateSetName | str | Path, check: Check | None = None) -> GateComparison:
-    """Compare a run with published gates.
-
-    Args:
-        document: The run.
-        name: Name of a set that wirespeed contains, or the path of a TOML file.
-        check: The verdicts on the run; None for those of ``judge(document)``.
-
-    Raises:
-        UsageError: If there is no such set or file, or the file is invalid.
-    """
-    return compare_gates(load(str(name)), document, (check or judge(document)).judgements)
 
 
 def _unless_busy(judgement: Judgement, measured: Placed, machine: Machine) -> Judgement:
@@ -272,12 +227,6 @@ def _measured_memories(cells: Sequence[Placed], machine: Machine) -> dict[int, f
             if machine.links[link].kind is LinkKind.MEMORY:
                 rates[link] = max(rates.get(link, 0.0), measured.cell.value)
     return rates
-
-
-def _problems(document: Document, wrong: Sequence[WrongData]) -> Iterator[Missing]:
-    """What features find wrong besides values."""
-    for problems in functions("judging", "problems"):
-        yield from problems(document, wrong)
 
 
 def _of_testcase(result: TestcaseResult, verdicts: Collection[Verdict]) -> Verdict:
@@ -320,9 +269,7 @@ def _blame(
     best = {
         group: max(values) for group, values in grouped((group, value) for group, value, _ in good).items()
     }
-    least = (
-        1 - ACQUITTAL_MARGIN
-    )  # of the best of its peers, which may be faster than what is typical of links
+    least = 1 - ACQUITTAL_MARGIN  # of the best of its peers, which may be faster than links typically are
     fast = {link for group, value, links in good if value >= best[group] * least for link in links}
     shares = {k: seen.ratio / seen.normal for k, seen in enumerate(observations) if seen.low}
     culprits = [of_expected(culprit, shares) for culprit in localise(machine, observations)]

@@ -175,37 +175,32 @@ class _Compared:
 
         The distance is the difference of the logarithms.
         """
+        good = self._candidates.good
         for measurement in self._candidates.measurements(case):
-            yield from self._cells(measurement)
-
-    def _cells(self, measurement: Measurement) -> Iterator[tuple[list[float], Allowance]]:
-        good, collective = self._candidates.good, measurement.collective
-        route = good.route(measurement)
-        if route is None or (
-            self._differing is not None
-            and not collective
-            and all(self._differing.isdisjoint(demand.weights) for demand in route)
-        ):
-            return
-        try:
-            values = [
-                (good if collectives and not collective else predictions).of(measurement)
-                for predictions, collectives in self._predictions
+            route, collective = good.route(measurement), measurement.collective
+            if route is None or (
+                self._differing is not None
+                and not collective
+                and all(self._differing.isdisjoint(demand.weights) for demand in route)
+            ):
+                continue
+            try:
+                values = [
+                    (good if collectives and not collective else predictions).of(measurement)
+                    for predictions, collectives in self._predictions
+                ]
+            except MachineError:  # no path is left
+                continue
+            distances = [
+                [abs(math.log(mine / value)) if mine and value else 0.0 for value in others]
+                for mine, *others in zip(*values, strict=True)
             ]
-        except MachineError:  # no path is left
-            return
-        distances = [
-            [abs(math.log(mine / value)) if mine and value else 0.0 for value in others]
-            for mine, *others in zip(*values, strict=True)
-        ]
-        if max(map(max, distances), default=0.0) < _DIFFERENT:
-            return
-        allowed = allowances(self._candidates.network, measurement, efficiencies())
-        yield from (
-            (differences, allowance)
-            for differences, allowance in zip(distances, allowed, strict=True)
-            if allowance.expected
-        )
+            if max(map(max, distances), default=0.0) < _DIFFERENT:
+                continue
+            allowed = allowances(self._candidates.network, measurement, efficiencies())
+            for differences, allowance in zip(distances, allowed, strict=True):
+                if allowance.expected:
+                    yield differences, allowance
 
 
 def _ends(machine: Machine) -> list[tuple[str, str]]:

@@ -14,9 +14,6 @@ from ..tables import Table
 from ..units import GB, many, some
 from .thresholds import SAME_RATE
 
-#: Maximum number of GPUs that a text names.
-_NAMED = 4
-
 
 def odd_devices(document: Document, facts: Facts) -> Iterator[tuple[tuple[str, ...], str]]:
     """Yield the GPUs with fewer peers, NVLinks or values than most GPUs of their model, and what differs.
@@ -41,9 +38,7 @@ def odd_devices(document: Document, facts: Facts) -> Iterator[tuple[tuple[str, .
             known = texts.setdefault(named, [])
             others = [name for name in names if name not in lacking]
             whose = f"{others[0]} has" if len(others) == 1 else "other GPUs of the model have"
-            lack = (
-                f"{some(lacking, _NAMED)} {'lacks' if len(lacking) == 1 else 'lack'} {many(count, 'value')}"
-            )
+            lack = f"{some(lacking)} {'lacks' if len(lacking) == 1 else 'lack'} {many(count, 'value')}"
             lack += f" that {whose}" if others else " that the opposite direction has"
             known.append(f"{many(count, 'value')} {'is' if count == 1 else 'are'} missing" if known else lack)
         yield from ((odd, "; ".join(found)) for odd, found in texts.items())
@@ -84,7 +79,7 @@ def _unlike(values: Mapping[str, float], noun: str) -> Iterator[tuple[tuple[str,
     if len(groups) < 2:
         return
     usual = max(groups, key=lambda value: len(groups[value]))
-    has = {value: f"{some(names, _NAMED)} {'has' if len(names) == 1 else 'have'} {said(value)}"
+    has = {value: f"{some(names)} {'has' if len(names) == 1 else 'have'} {said(value)}"
            for value, names in groups.items()}  # fmt: skip
     if 2 * len(groups[usual]) <= len(values):
         yield tuple(values), ", ".join(has[value] for value in sorted(groups))

@@ -180,8 +180,8 @@ class Comparison(Tabular):
 
     @property
     def weak(self) -> int:
-        """Number of compared cells whose variation is mostly assumed."""
-        return sum(change.evidence is not None and change.evidence.is_weak for change in self.changes)
+        """Number of compared cells whose variation is mostly assumed: a run shows little of it."""
+        return sum(change.evidence in (Evidence.SAMPLES, Evidence.VALUES) for change in self.changes)
 
 
 def compare(

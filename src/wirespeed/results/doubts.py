@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ..document import Document
 from ..measurement import Unit
 from ..tables import SMALLEST
-from .cells import Key, key_of
+from .cells import Key, placed
 from .evidence import CellValues
 
 #: A cell is not the same if a run after is slower by more than this fraction than every run before, or by
@@ -24,13 +24,11 @@ _WRONG, _NO_VALUE = "wrong data", "no value"
 def _failures(documents: Sequence[Document]) -> dict[Key, tuple[Unit, str]]:
     """The cells that failed in one of the Documents, with their unit: wrong data, or no value."""
     failed: dict[Key, tuple[Unit, str]] = {}
-    results = (result for document in documents for result in document.testcases)
-    for result, table in [(one, table) for one in results for table in one.tables]:
-        for cell in table.cells:
-            if cell.is_wrong:
-                failed[key_of(result, table, cell)] = table.unit, _WRONG
-            elif cell.value is None and result.status.is_failure:
-                failed.setdefault(key_of(result, table, cell), (table.unit, _NO_VALUE))
+    for key, cell, unit, result in (measured for document in documents for measured in placed(document)):
+        if cell.is_wrong:
+            failed[key] = unit, _WRONG
+        elif cell.value is None and result.status.is_failure:
+            failed.setdefault(key, (unit, _NO_VALUE))
     return failed
 
 

@@ -28,11 +28,6 @@ class Evidence(StrEnum):
     SAMPLES = "samples"
     VALUES = "values"  #: nothing but the values, as in imported logs
 
-    @property
-    def is_weak(self) -> bool:
-        """Whether a run shows little of what differs between runs, so that most of it is assumed."""
-        return self in (Evidence.SAMPLES, Evidence.VALUES)
-
 
 #: What a run does not show of the variation between runs, in two parts. First, what its rounds (or samples)
 #: share: a variance over that of the rounds, because clocks, tenants and memory stay alike for a while. Of
@@ -80,18 +75,13 @@ class Tested:
 
     Attributes:
         evidence: What shows how much the value varies.
-        noise: Kind of the value.
+        kind: Equal for cells with similar variances.
         contrast: The difference.
     """
 
     evidence: Evidence
-    noise: NoiseKind
+    kind: str
     contrast: Contrast
-
-    @property
-    def kind(self) -> str:
-        """Equal for cells with similar variances."""
-        return f"{self.evidence} of {self.noise}"
 
 
 def values(documents: Sequence[Document], *, ignore_busy: bool) -> dict[Key, CellValues]:
@@ -141,7 +131,7 @@ def tested(first: CellValues, second: CellValues, *, paired: bool) -> Tested | N
             unseen = 2 * UNSEEN[evidence][first.noise] ** 2
             difference = contrast(before, after, SHARED[evidence], unseen, _UNSEEN_DF)
             if difference.df or evidence is Evidence.VALUES:
-                return Tested(evidence, first.noise, difference)
+                return Tested(evidence, f"{evidence} of {first.noise}", difference)
     return None
 
 

@@ -74,10 +74,22 @@ def read_many(
     Raises:
         OutOfMemory: If a process that read Documents was killed.
     """
+    read = partial(_read, keep=keep, load=load)
     others = [file for file in files if file != STDIN]
-    with _mapping(len(others), partial(_read, keep=keep, load=load)) as read:
-        results_of_others = read(others)
-        results = [_read(file, keep, load) if file == STDIN else next(results_of_others) for file in files]
+    cores = len(os.sched_getaffinity(0))
+    processes = min(cores, _MOST_PROCESSES, len(others) // _DOCUMENTS_PER_PROCESS)
+    if processes < 2:
+        results = [read(file) for file in files]
+    else:
+        spawn = multiprocessing.get_context("spawn")  # not forked: the progress display has a thread
+        with ProcessPoolExecutor(processes, spawn, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
+            try:
+                results_of_others = pool.map(read, others, chunksize=_CHUNK)
+                results = [read(file) if file == STDIN else next(results_of_others) for file in files]
+            except BrokenProcessPool as error:
+                raise OutOfMemory(
+                    "a process that read the runs was killed; free memory, or pass fewer files"
+                ) from error
     return ReadRuns(
         [result for result in results if not isinstance(result, Unreadable)],
         [result for result in results if isinstance(result, Unreadable)],
@@ -125,24 +137,3 @@ def defective(named: Sequence[tuple[str, Document]], make: Callable[[Document], 
     """The runs of which something cannot be made, after it could not be made of all of them together."""
     tried = [_tried(file, partial(make, document)) for file, document in named]
     return [why for why in tried if isinstance(why, Unreadable)]
-
-
-@contextmanager
-def _mapping(
-    documents: int, read: Callable[[str], T | Unreadable]
-) -> Iterator[Callable[[Sequence[str]], Iterator[T | Unreadable]]]:
-    """Provide what reads files: as many processes as are worth their start."""
-    cores = len(os.sched_getaffinity(0))
-    processes = min(cores, _MOST_PROCESSES, documents // _DOCUMENTS_PER_PROCESS)
-    if processes < 2:
-        yield lambda files: map(read, files)
-        return
-    # Not forked: the progress display has a thread.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(processes, spawn, signal.signal, (signal.SIGINT, signal.SIG_IGN)) as pool:
-        try:
-            yield lambda files: pool.map(read, files, chunksize=_CHUNK)
-        except BrokenProcessPool as error:
-            raise OutOfMemory(
-                "a process that read the runs was killed; free memory, or pass fewer files"
-            ) from error

@@ -309,55 +309,50 @@ class Saver(Drafting):
             raise StorageError(f"{error}; the results were saved to {rescue}") from error
 
 
-def files_in(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
+def files_in(
+    names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False
+) -> tuple[list[str], list[str]]:
     """Files, and in place of each folder its ``*.json`` files and logs, also of the folders in it.
 
-    Deeper folders and other files are left out, as ``left_out`` says; hidden ones are ignored.
+    Deeper folders and other files are left out; hidden ones are ignored.
 
     Args:
         names: Files and folders.
         is_log: Whether a file of a folder is the log of another tool.
 
+    Returns:
+        The files.
+        What is left out of each folder, with its name.
+
     Raises:
         UsageError: If a folder contains no such file.
     """
     files: list[str] = []
+    left_out: list[str] = []
     for name in names:
         folder = Path(name)
         if name == STDIN or not folder.is_dir():
             files.append(name)
             continue
-        within = sorted(str(path) for path in _within(folder) if path.is_file() and _is_run(path, is_log))
-        if not within:
-            others = "".join(f" ({text})" for text in left_out([name], is_log))
-            raise UsageError(
-                f"neither the folder {name} nor the folders in it contain a saved run or log{others}"
-            )
-        files += within
-    return files
-
-
-def _is_run(path: Path, is_log: Callable[[Path], bool]) -> bool:
-    return path.suffix == _SUFFIX or is_log(path)
-
-
-def left_out(names: Sequence[str], is_log: Callable[[Path], bool] = lambda path: False) -> list[str]:
-    """What ``files_in`` leaves out of each folder, with its name; empty if nothing."""
-    texts = []
-    for name in names:
-        folder = Path(name)
-        if name == STDIN or not folder.is_dir():
-            continue
+        within: list[str] = []
         deeper = others = 0
         for path in _within(folder):
             if path.is_dir():
                 deeper += path.parent != folder
+            elif path.is_file() and (path.suffix == _SUFFIX or is_log(path)):
+                within.append(str(path))
             else:
-                others += not (path.is_file() and _is_run(path, is_log))
+                others += 1
         counts = [many(deeper, "deeper folder")] * bool(deeper) + [many(others, "other file")] * bool(others)
-        if counts:
-            texts.append(f"left out of {name}: {' and '.join(counts)}; only *.json files and logs are read")
-    return texts
+        text = f"left out of {name}: {' and '.join(counts)}; only *.json files and logs are read"
+        if not within:
+            reason = f" ({text})" if counts else ""
+            raise UsageError(
+                f"neither the folder {name} nor the folders in it contain a saved run or log{reason}"
+            )
+        files += sorted(within)
+        left_out += [text] if counts else []
+    return files, left_out
 
 
 def _within(folder: Path) -> Iterator[Path]:

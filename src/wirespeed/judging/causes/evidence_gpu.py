@@ -13,8 +13,6 @@ from ...units import format_size, many, some
 from ..thresholds import BUSY_PERCENT, LOW_CLOCK, THROTTLED_PERCENT, USUAL_BAR_BYTES, USUAL_LIMIT
 from .record import Sign
 
-#: Maximum number of devices that a text names.
-_NAMED = 4
 #: Throttle reasons that hold nothing back, or only as the user wants.
 _HARMLESS = {IDLE, "application clocks", "display clocks"}
 
@@ -178,4 +176,4 @@ def mig(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 def confidential(machine: Machine, facts: Facts) -> Iterator[Sign]:
     if gpus := [gpu.name for gpu in machine.gpus if facts.text(Known.CONFIDENTIAL, gpu.name) == ON]:
-        yield Sign("", f"{Known.CONFIDENTIAL} is on ({some(gpus, _NAMED)})")
+        yield Sign("", f"{Known.CONFIDENTIAL} is on ({some(gpus)})")

@@ -36,17 +36,13 @@ def confined(machine: Machine, facts: Facts) -> Iterator[Sign]:
     yield from apart(machine, facts)
 
 
-#: Maximum number of devices that a text names.
-_NAMED = 4
-
-
 def apart(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """That the CPUs of this process are at other NUMA nodes than the GPUs, and a limit of the memory."""
     usable = {f"{node.index}" for node in machine.numa if node.cpus}
     far = [gpu for gpu in machine.gpus if gpu.numa is not None and f"{gpu.numa}" not in usable]
     if far and usable and len(machine.numa) > 1 and not facts.host:
         at = ", ".join(sorted({f"{gpu.numa}" for gpu in far}))
-        text = f"{some([gpu.name for gpu in far], _NAMED)} at NUMA node {at}"
+        text = f"{some([gpu.name for gpu in far])} at NUMA node {at}"
         yield Sign("", f"{text}, the usable CPUs at {', '.join(sorted(usable))}", Weight.DEFECT)
     limit, total = facts.number(Known.MEMORY_LIMIT), facts.number(Known.MEMORY_OF_HOST)
     if limit and total and limit < total * LEAST_MEMORY:

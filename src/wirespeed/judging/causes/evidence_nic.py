@@ -22,8 +22,6 @@ _WORST = 3
 _ROCE_2 = "RoCE v2"
 #: Variable of NCCL, and the interface that it must not use between hosts.
 _INTERFACES, _LOOPBACK = "NCCL_SOCKET_IFNAME", "lo"
-#: Maximum number of devices that a text names.
-_NAMED = 4
 
 
 def nic_down(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -112,12 +110,18 @@ def nic_pcie(machine: Machine, facts: Facts) -> Iterator[Sign]:
     ):  # fmt: skip
         by_text: dict[str, list[str]] = defaultdict(list)
         for nic in _nics(facts):
-            runs, most = facts.number(now, nic), facts.number(possible, nic)
-            if runs and most and runs < most:
-                text = f"{prefix}{runs:.0f}, both ends support {prefix}{most:.0f}"
+            if text := lacking(facts, nic, now, possible, prefix):
                 by_text[text].append(f"{nic} ({facts.text(at, nic)})")
         for text, nics in by_text.items():
             yield Sign("", f"{', '.join(nics)}: {text}", weight)
+
+
+def lacking(facts: Facts, device: str, now: Known, possible: Known, prefix: str = "") -> str:
+    """What a link has less of than both of its ends support, in words; empty if it has all."""
+    runs, most = facts.number(now, device), facts.number(possible, device)
+    return (
+        f"{prefix}{runs:.0f}, both ends support {prefix}{most:.0f}" if runs and most and runs < most else ""
+    )
 
 
 def plugin_missing(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -158,14 +162,14 @@ def port_of(facts: Facts, port: str) -> str:
 
 def selection(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """Yield the active ports that NCCL_IB_HCA leaves out, and a GID that is none of RoCE v2."""
-    ports = [port for port in facts.devices() if facts.text(Known.PORT_STATE, port) == _ACTIVE]
+    ports = _active(facts)
     out = [port for port in ports if _chosen(facts, port) is False]
     if out:
         yield Sign("", f"NCCL_IB_HCA leaves out {', '.join(out)}")
     index = _setting(facts, "NCCL_IB_GID_INDEX")
     for port in ports if index.isdecimal() else ():
         gids = dict(text.split(": ", 1) for text in facts.several(Known.PORT_GIDS, port) if ": " in text)
-        if gids and facts.text(Known.PORT_LAYER, port) == "Ethernet" and gids.get(index) != _ROCE_2:
+        if gids and facts.text(Known.PORT_LAYER, port) == _ETHERNET and gids.get(index) != _ROCE_2:
             best = [number for number, kind in gids.items() if kind == _ROCE_2]
             hint = f"; RoCE v2 has {', '.join(best)}" if best else ""
             yield Sign("", f"NCCL_IB_GID_INDEX={index} is {gids.get(index, 'no GID')} of {port}{hint}")
@@ -178,18 +182,6 @@ def _setting(facts: Facts, name: str) -> str:
         if key == name and value.strip():
             return value.strip()
     return ""
-
-
-def far_from_gpus(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    """Yield the NICs whose NUMA node is unknown on a host with several, or differs from that of all GPUs."""
-    nodes = {f"{gpu.numa}" for gpu in machine.gpus if gpu.numa is not None}
-    online = facts.number(Known.NODES_ONLINE) or 0
-    for nic in _nics(facts):
-        node = facts.text(Known.NUMA_NODE, nic)
-        if online > 1 and node == "unknown":
-            yield Sign("", f"{nic}: its NUMA node is unknown")
-        elif online > 1 and node and nodes and node not in nodes:
-            yield Sign("", f"{nic} is at NUMA node {node}, the GPUs at {', '.join(sorted(nodes))}")
 
 
 def whole_sockets(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -213,7 +205,7 @@ def _active(facts: Facts) -> list[str]:
 def rdma_files(machine: Machine, facts: Facts) -> Iterator[Sign]:
     """That the files by which programs use RDMA are missing."""
     if facts.text(Known.RDMA_FILES) == OFF:
-        yield Sign("", f"{some(_nics(facts), _NAMED)} exist, but not /dev/infiniband/uverbs*")
+        yield Sign("", f"{some(_nics(facts))} exist, but not /dev/infiniband/uverbs*")
 
 
 def nic_isolated(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -232,7 +224,7 @@ def nic_isolated(machine: Machine, facts: Facts) -> Iterator[Sign]:
                 found.append((f"{nic} and {gpu.name}", sorted(ports)))
     if found:
         pairs, bridges = [pair for pair, _ in found], dict.fromkeys(p for _, ports in found for p in ports)
-        text = f"{some(pairs, _NAMED)}: ACS of {some(list(bridges), _NAMED)} redirects"
+        text = f"{some(pairs)}: ACS of {some(list(bridges))} redirects"
         yield Sign("", text, at=next(iter(bridges)))
 
 
@@ -243,7 +235,7 @@ def nic_no_gid(machine: Machine, facts: Facts) -> Iterator[Sign]:
         if facts.text(Known.PORT_LAYER, port) == _ETHERNET and facts.number(Known.PORT_GIDS_IN_USE, port) == 0
     ]  # fmt: skip
     if ports:
-        yield Sign("", f"{some(ports, _NAMED)}: all GIDs are empty")
+        yield Sign("", f"{some(ports)}: all GIDs are empty")
 
 
 def nic_slower(machine: Machine, facts: Facts) -> Iterator[Sign]:
@@ -253,7 +245,7 @@ def nic_slower(machine: Machine, facts: Facts) -> Iterator[Sign]:
         most = max(rates.values(), default=0.0)
         for rate, slower in grouped((rate, port) for port, rate in rates.items() if rate < most).items():
             others = [port for port, best in rates.items() if best == most]
-            yield Sign("", f"{some(slower, _NAMED)}: {rate:g} Gbit/s; {some(others, _NAMED)}: {most:g}")
+            yield Sign("", f"{some(slower)}: {rate:g} Gbit/s; {some(others)}: {most:g}")
 
 
 def nic_slower_between(facts: Facts) -> Iterator[Sign]:
@@ -292,18 +284,6 @@ def unequal_lanes(facts: Facts) -> Iterator[dict[str, float]]:
             yield lanes
 
 
-def far_nics(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    """The NUMA nodes with GPUs that have no NIC, although another one has, and there are enough NICs."""
-    nics = grouped((facts.text(Known.NUMA_NODE, nic), nic) for nic in _nics(facts))
-    if not all(node.isdecimal() for node in nics):
-        return
-    gpus = grouped((f"{gpu.numa}", gpu.name) for gpu in machine.gpus if gpu.numa is not None)
-    for node, names in gpus.items():
-        if node not in nics and nics.keys() & gpus.keys() and len(_nics(facts)) >= len(gpus):
-            where = "; ".join(f"{some(there, _NAMED)} at {at}" for at, there in nics.items())
-            yield Sign("", f"no NIC is at NUMA node {node} of {some(names, _NAMED)} ({where})")
-
-
 def loopback(settings: Iterable[str]) -> Iterator[Sign]:
     """That NCCL may use the loopback interface, by its settings; it leaves it out by default."""
     for setting in settings:
@@ -332,8 +312,24 @@ def peermem(machine: Machine, facts: Facts) -> Iterator[Sign]:
 
 
 def nic_numa(machine: Machine, facts: Facts) -> Iterator[Sign]:
-    yield from far_from_gpus(machine, facts)
-    yield from far_nics(machine, facts)
+    """Yield the NICs far from all GPUs, and the NUMA nodes with GPUs that have no NIC.
+
+    A NIC is far if a host with several nodes does not know its node, or no GPU is there. A node lacks a NIC
+    if another one with GPUs has one, and there are enough NICs.
+    """
+    gpus = grouped((f"{gpu.numa}", gpu.name) for gpu in machine.gpus if gpu.numa is not None)
+    of_nics = {nic: facts.text(Known.NUMA_NODE, nic) for nic in _nics(facts)}
+    for nic, node in of_nics.items() if (facts.number(Known.NODES_ONLINE) or 0) > 1 else ():
+        if node == "unknown":
+            yield Sign("", f"{nic}: its NUMA node is unknown")
+        elif node and gpus and node not in gpus:
+            yield Sign("", f"{nic} is at NUMA node {node}, the GPUs at {', '.join(sorted(gpus))}")
+    nics = grouped((node, nic) for nic, node in of_nics.items())
+    is_enough = len(of_nics) >= len(gpus) and bool(nics.keys() & gpus.keys())
+    for node, names in gpus.items() if is_enough and all(node.isdecimal() for node in nics) else ():
+        if node not in nics:
+            where = "; ".join(f"{some(there)} at {at}" for at, there in nics.items())
+            yield Sign("", f"no NIC is at NUMA node {node} of {some(names)} ({where})")
 
 
 def nic_selection(machine: Machine, facts: Facts) -> Iterator[Sign]:

@@ -11,13 +11,11 @@ from ...hardware.topology import Machine
 from ...statistics import grouped
 from ...units import GB, many, some
 from ..thresholds import CORRECTED, RETRIED
-from .evidence_nic import nics_and_gpus, unequal_lanes
+from .evidence_nic import lacking, nics_and_gpus, unequal_lanes
 from .record import Sign
 
 #: Gbit/s in bytes per second.
 _GBIT = 1e9 / 8
-#: Maximum number of devices that a text names.
-_NAMED = 4
 
 
 def address_of(machine: Machine, facts: Facts, device: str) -> str:
@@ -46,7 +44,7 @@ def slot(machine: Machine, facts: Facts) -> Iterator[Sign]:
         by_link["" if is_own else at, kind, own_kind].append(device)
     for (shared, kind, own_kind), devices in by_link.items():
         rate = facts.number(Known.PCIE_LIMITING_RATE, devices[0]) or 0.0
-        names, one = some(devices, _NAMED), len(devices) == 1
+        names, one = some(devices), len(devices) == 1
         link = f"the link of {shared} above {names}" if shared else f"the slot{'s' * (not one)} of {names}"
         text = (
             f"{link} {'offers' if one or shared else 'offer'} {kind}, at most {rate / GB:.1f} GB/s in each "
@@ -68,17 +66,12 @@ def drive_pcie(machine: Machine, facts: Facts) -> Iterator[Sign]:
     for drive in facts.devices():
         if not (at := facts.text(Known.DRIVE_ADDRESS, drive)):
             continue
-        lanes, most = (facts.number(name, drive) for name in (Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE))
-        now, best = (
-            facts.number(name, drive) for name in (Known.PCIE_GENERATION, Known.PCIE_GENERATION_POSSIBLE)
-        )
-        texts = [f"x{lanes:.0f}, both ends support x{most:.0f}"] if lanes and most and lanes < most else []
-        weight = Weight.DEFECT if texts else Weight.NOTE
-        texts += (
-            [f"generation {now:.0f}, both ends support {best:.0f}"] if now and best and now < best else []
-        )
-        if texts:
-            yield Sign(drive, "; ".join(texts), weight, at=at)
+        narrow = lacking(facts, drive, Known.PCIE_WIDTH, Known.PCIE_WIDTH_POSSIBLE, "x")
+        older = lacking(facts, drive, Known.PCIE_GENERATION, Known.PCIE_GENERATION_POSSIBLE)
+        texts = (narrow, f"generation {older}" if older else "")
+        if any(texts):
+            weight = Weight.DEFECT if narrow else Weight.NOTE
+            yield Sign(drive, "; ".join(filter(None, texts)), weight, at=at)
 
 
 def errors_of_links(machine: Machine, facts: Facts) -> Iterator[Sign]:
