@@ -224,7 +224,12 @@ _HOP_COST = {LinkKind.NVLINK: 1, LinkKind.C2C: 3, LinkKind.NETWORK: 100}
 
 
 class Network:
-    """The links of a Machine as a graph; resources are link indices."""
+    """The links of a Machine as a graph; resources are link indices.
+
+    Attributes:
+        machine, links: The Machine and its links.
+        memories: Vertex -> the link of its memory.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -234,12 +239,12 @@ class Network:
         self._attached = {
             link.source for link in machine.links if vertices.of(link.source).device in attached
         }
-        self._memory: dict[str, int] = {}
+        self.memories: dict[str, int] = {}
         self._out: dict[str, list[int]] = {}
         by_ends: dict[tuple[str, str, LinkKind], int] = {}
         for i, link in enumerate(machine.links):
             if link.source == link.destination:
-                self._memory[link.source] = i
+                self.memories[link.source] = i
             else:
                 self._out.setdefault(link.source, []).append(i)
                 if whole(link.source) != whole(link.destination):
@@ -258,7 +263,7 @@ class Network:
 
     def unknown_memory(self, vertex: str) -> int | None:
         """The link of the memory at a vertex, if its capacity is unknown."""
-        link = self._memory.get(vertex)
+        link = self.memories.get(vertex)
         return None if link in self._capacities else link
 
     def capacities(self) -> Mapping[int, float]:
@@ -346,12 +351,12 @@ class Network:
         steps: list[tuple[int, int]] = []
         ways = [(source, destination), (destination, source)]
         for start, end in ways if split else ways[:1]:
-            memories = (self._memory.get(start), reads), (self._memory.get(end), writes)
+            memories = (self.memories.get(start), reads), (self.memories.get(end), writes)
             steps += [(link, times) for link, times in memories if link is not None]
             steps += [(link, 1) for link in (*self.route(start, executor), *self.route(executor, end))]
         for end in also:
             steps += [(link, 1) for link in self.route(executor, end)]
-            steps += [(self._memory[end], writes)] if end in self._memory else []
+            steps += [(self.memories[end], writes)] if end in self.memories else []
         self._known_steps[key] = steps
         return steps
 
@@ -363,8 +368,8 @@ class Network:
         """
         source, executor, _ = self.ends(transfer)
         way = self.route(executor, source)
-        if source in self._memory:
-            way = (*way, self._memory[source])
+        if source in self.memories:
+            way = (*way, self.memories[source])
         total = 0.0
         for i in way:
             link = self.links[i]

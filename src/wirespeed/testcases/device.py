@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import accumulate, chain
 
 from ..hardware.devices import DeviceKind, added
 from ..hardware.topology import Machine
-from ..measurement import Axis, Measurement, Place, Reduce, Unit
+from ..measurement import Axis, Reduce, Unit
 from ..model import Access, Engine, Executor, Memory, MemoryKind, Operation, Role, Transfer
 from ..units import KIB, MIB
-from .base import DEFAULT_SIZE, Cells, Layout, Pattern, Plan, PlanOptions, Testcase, count_axis, single
+from .base import DEFAULT_SIZE, Cells, Pattern, Plan, PlanOptions, Testcase, count_axis, single
 from .host import powers, stream
 from .patterns import (
     Parties,
+    as_one,
     attached,
     bulk,
     chase,
@@ -58,6 +58,8 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
     def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
         split = opposite and case.engine is not Engine.CE
 
+        cells: Cells = []
+
         def copies(index: int, role: Role) -> list[Transfer]:
             kind = MemoryKind.PAGEABLE if options.pageable else MemoryKind.PINNED
             gpu, near = group.parties[index], _nearest(machine, index, kind)
@@ -72,12 +74,8 @@ def host(*, to_device: bool, opposite: bool = False, others: bool = False) -> Pa
             return transfers
 
         if others and options.concurrent:
-            of_each = [copies(column, Role.MEASURED) for column in range(len(group.parties))]
-            firsts = accumulate((len(transfers) for transfers in of_each[:-1]), initial=0)
-            places = tuple(Place("", 0, j, Reduce.FIRST, (first,)) for j, first in enumerate(firsts))
-            layout = Layout("", case.title, HOST_ROW, group.axis, case.unit)
-            return Plan((layout,), (Measurement(tuple(chain(*of_each)), places),))
-        cells: Cells = []
+            cells = [(0, j, tuple(copies(j, Role.MEASURED))) for j in range(len(group.parties))]
+            return as_one(single(case, HOST_ROW, group.axis, cells))
         for column in range(len(group.parties)):
             transfers = copies(column, Role.MEASURED)
             for other in range(len(group.parties)) if others else ():

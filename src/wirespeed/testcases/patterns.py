@@ -115,6 +115,11 @@ def _merged(measurements: Sequence[Measurement]) -> Measurement:
     return Measurement(tuple(transfers), tuple(places), independent=True)
 
 
+def as_one(plan: Plan) -> Plan:
+    """A Plan that measures all its Measurements at the same time, because each is the load of the others."""
+    return replace(plan, measurements=(replace(_merged(plan.measurements), independent=False),))
+
+
 def _moved(places: Iterable[Place], by: int) -> list[Place]:
     return [replace(place, transfers=tuple(i + by for i in place.transfers)) for place in places]
 
@@ -422,13 +427,9 @@ def within(group_of: Grouping, *, together: bool = False) -> Pattern:
                      operation=case.operation, counted=case.counted)
             for p in group.parties
         )  # fmt: skip
-        rows = Axis(group.kind, ("local",))
-        if not together:
-            cells: Cells = [(0, i, (transfer,)) for i, transfer in enumerate(transfers)]
-            return single(case, rows, group.axis, cells)
-        places = tuple(Place("", 0, i, Reduce.FIRST, (i,)) for i in range(len(transfers)))
-        layout = Layout("", case.title, rows, group.axis, case.unit)
-        return Plan((layout,), (Measurement(transfers, places),))
+        cells: Cells = [(0, i, (transfer,)) for i, transfer in enumerate(transfers)]
+        plan = single(case, Axis(group.kind, ("local",)), group.axis, cells)
+        return as_one(plan) if together else plan
 
     return pattern
 
@@ -444,12 +445,10 @@ def bisect(group_of: Grouping) -> Pattern:
 
     @of_parties(group_of, 2)
     def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
-        parties, n = group.parties, len(group.parties)
-        partner = [(i + n // 2) % n for i in range(n)]
-        transfers = tuple(copy(case, parties[i], parties[partner[i]], size) for i in range(n))
-        places = tuple(Place("", i, 0, Reduce.FIRST, (i,)) for i in range(n))
-        labels = tuple(f"{parties[i].label}->{parties[partner[i]].label}" for i in range(n))
-        layout = Layout("", case.title, Axis("pair", labels), Axis("rate", ("0",)), case.unit)
-        return Plan((layout,), (Measurement(transfers, places),))
+        half = len(group.parties) // 2
+        ends = list(zip(group.parties, (*group.parties[half:], *group.parties[:half]), strict=True))
+        cells: Cells = [(i, 0, (copy(case, *pair, size),)) for i, pair in enumerate(ends)]
+        labels = tuple(f"{one.label}->{other.label}" for one, other in ends)
+        return as_one(single(case, Axis("pair", labels), Axis("rate", ("0",)), cells))
 
     return pattern

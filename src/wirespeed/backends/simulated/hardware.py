@@ -99,12 +99,13 @@ class SimulatedHardware:
     def load_latency(self, transfer: Transfer, others: list[tuple[Transfer, float]]) -> float:
         """The time of one dependent load while other transfers run at their rates, in s."""
         far = self.network.latency(transfer)
-        memory = self._memory_index(transfer)
-        used = 0.0
-        for other, rate in others:
-            if memory is not None and not other.operation.is_latency:
-                used += self.network.demand(other, self.machine.rates).weights.get(memory, 0.0) * rate
-        busy = min(used / self.capacities.get(memory, math.inf), 0.95) if memory is not None else 0.0
+        memory = self.network.memories.get(self.machine.vertex(transfer.source), -1)  # no link has this index
+        used = sum(
+            self.network.demand(other, self.machine.rates).weights.get(memory, 0.0) * rate
+            for other, rate in others
+            if not other.operation.is_latency
+        )
+        busy = min(used / self.capacities.get(memory, math.inf), 0.95)
         far *= 1 + 0.3 * busy / (1 - busy)  # queueing delay of a server with this utilisation
         if transfer.engine is not Engine.CPU or transfer.source.device != transfer.executor.device:
             return far
@@ -116,13 +117,6 @@ class SimulatedHardware:
             latency += max(0.0, share - held) * level.latency
             held = max(held, share)
         return latency + (1 - held) * far
-
-    def _memory_index(self, transfer: Transfer) -> int | None:
-        vertex = self.machine.vertex(transfer.source)
-        for i, link in enumerate(self.network.links):
-            if link.source == link.destination == vertex:
-                return i
-        return None
 
 
 def is_between(fault: Fault, transfer: Transfer) -> bool:
