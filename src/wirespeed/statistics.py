@@ -34,6 +34,8 @@ SCATTER_SAMPLES = 3
 #: Number of runs that determine the number of copies of a sample.
 _TRIALS = 2
 
+#: Largest difference of equal times, in s.
+_ROUNDED_S = 1e-9
 #: Smallest factor by which time budgets shrink: a budget is more than 0 s.
 _LEAST_FACTOR = 1e-3
 #: Maximum number of samples and of copies: the bytes of all copies of a buffer still have a number.
@@ -300,6 +302,13 @@ def centre(values: Iterable[float]) -> tuple[float, float]:
     ordered = sorted(values)
     middle = median(ordered)
     return middle, DEVIATION_OF_MAD * median(sorted(abs(value - middle) for value in ordered))
+
+
+def of_slowest(times: Sequence[float], by_process: Sequence[Sequence[float]]) -> bool:
+    """Whether each time of all processes together, in s, is that of the slowest process, up to rounding."""
+    slowest = map(max, zip(*by_process, strict=False))
+    same_length = all(len(own) == len(times) for own in by_process)
+    return same_length and all(abs(a - b) < _ROUNDED_S for a, b in zip(times, slowest, strict=False))
 
 
 def nearest_rank(ordered: Sequence[float], fraction: float) -> float:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.faults import parse_fault
-from wirespeed.backends.simulated.machines import dgx_a100_8
+from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.features.fleet.page import fleet_page
@@ -70,7 +70,7 @@ def command(*words: str) -> Document:
 
 def sixteen() -> Machine:
     """Return two DGX A100s as one machine with four sockets, all GPUs on one NVSwitch."""
-    one = dgx_a100_8()
+    one = MACHINES["dgx-a100-8"]()
 
     def second(name: str) -> str:
         at = re.fullmatch(r"(gpu|pcie|numa)(\d+)", name)

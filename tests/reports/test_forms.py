@@ -72,7 +72,7 @@ def test_markdown_tables_are_tables(recorded):
         assert lines[i].count("|") == lines[i - 1].count("|") == lines[i + 1].count("|")
 
 
-@pytest.mark.parametrize("format", ["markdown", "table", "overalloc"])
+@pytest.mark.parametrize("format", ["markdown", "table"])
 def test_marks_are_explained_below_the_table(recorded, format):
     result = recorded.testcases[0]
     plain = wirespeed.render(replace(recorded, testcases=(result,)), format)

@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.cli.leading import code_of, measured_code
+from wirespeed.cli.leading import measured_code
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode
@@ -303,20 +303,20 @@ def test_whether_data_was_verified_is_its_own_word(case: Case) -> None:
 
 def test_the_exit_code_follows(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
     verdict = case.state.verdict
-    assert main(["check", *case.options, str(case.file)]) == code_of(verdict)
-    assert main(["check", *case.options, str(case.file), str(case.file)]) == code_of(verdict)
+    assert main(["check", *case.options, str(case.file)]) == verdict.exit_code
+    assert main(["check", *case.options, str(case.file), str(case.file)]) == verdict.exit_code
     failed = wirespeed.judge(case.document).verdict.is_failure
     values = any(table.values() for one in case.document.testcases for table in one.tables)
     expected = ExitCode.FAIL if failed else ExitCode.PASS if values else ExitCode.NOT_JUDGED
     assert measured_code(Judged(case.document)) == expected
     if not case.options[1:]:
         passes = verdict is Verdict.PASS  # nothing simulated passes
-        assert main(["doctor", str(case.file)]) == (ExitCode.NOT_JUDGED if passes else code_of(verdict))
+        assert main(["doctor", str(case.file)]) == (ExitCode.NOT_JUDGED if passes else verdict.exit_code)
     capsys.readouterr()
 
 
 def test_every_verdict_has_its_code() -> None:
-    codes = {verdict: code_of(verdict).value for verdict in Verdict}
+    codes = {verdict: verdict.exit_code.value for verdict in Verdict}
     assert codes == {
         Verdict.IMPLAUSIBLE: 1, Verdict.FAIL: 1, Verdict.WARN: 3, Verdict.BUSY: 4, Verdict.INTERRUPTED: 4,
         Verdict.UNKNOWN: 4, Verdict.PASS: 0, Verdict.WAIVED: 4,

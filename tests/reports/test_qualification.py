@@ -115,7 +115,7 @@ def test_pages_show_slow_parts_and_a_map(failed, browser):
     assert page.locator("h1").inner_text().startswith("FAIL")
     rows = page.locator("table.list").first.locator("tbody tr")
     assert rows.count() == 4 and "23" in rows.first.inner_text()
-    assert page.locator("svg.map rect.w4, svg.map rect.w3").count() >= 10
+    assert page.locator(".rails rect.w4, .rails rect.w3").count() >= 10
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert not opened.complaints and not opened.requests
 
@@ -135,16 +135,16 @@ def test_a_page_is_that_of_the_nodes_and_says_what_to_do(failed, browser, width)
     texts = page.locator(".copies code").all_inner_texts()
     assert texts[0] == "--exclude='node[17,40,50]'"
     assert texts[-1] == f"wirespeed qualify --machine simulated:{CLUSTERS['fail']} --seed 1"
-    assert not any("…" in text for text in page.locator("svg.map text").all_text_contents())
+    groups = page.locator(".rails > div").all_inner_texts()
+    assert groups[0].startswith("block0: node0 to node7") and len(groups) == 8
+    assert page.locator(".rails title", has_text="node17, rail 3: ").count() == 1
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     button = page.get_by_role("button", name="Copy: Exclude (Slurm)")
     button.click()
     assert page.evaluate("window.copied") == texts[0] and button.inner_text() == "Copied"
     if width > 1000:
-        main, table, drawn = (
-            page.locator(name).first.bounding_box()["width"] for name in ("main", "table.wide", "svg.map")
-        )
-        assert table > 0.9 * main and drawn > 0.9 * main
+        main, table = (page.locator(name).first.bounding_box()["width"] for name in ("main", "table.wide"))
+        assert table > 0.9 * main
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     environment = page.locator("dl.environment").inner_text()
     assert "begun" in environment and "ended" in environment and "machine" not in environment.split("\n")

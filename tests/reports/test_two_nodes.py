@@ -24,7 +24,7 @@ def seen(spec: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> tuple[s
 
 def squares(page: str) -> list[str]:
     """The colours of the squares of the map, by their CSS class."""
-    drawn = page.partition('class="map"')[2].partition("</svg>")[0]
+    drawn = page.partition('class="rails"')[2].partition("<figcaption>")[0]
     return re.findall(r'class="cell (\w+)"', drawn)
 
 

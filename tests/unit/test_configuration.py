@@ -15,7 +15,7 @@ import pytest
 import wirespeed
 from tests.users import OTHER, needs_root
 from wirespeed.cli.commands import COMMANDS, functions, programs
-from wirespeed.cli.configuration import Settable, chosen, known_options, settings
+from wirespeed.cli.configuration import Settable, chosen, files, known_options, settings
 from wirespeed.cli.main import main
 from wirespeed.cli.option_groups import machine_names
 from wirespeed.cli.parser import Parser
@@ -45,7 +45,9 @@ def write(folder: Path, where: str, text: str) -> None:
 def arguments(command: str, options: dict[str, bool]) -> list[str]:
     """What precedes a command line of a command with some options."""
     known = {name: Settable(takes_value, True) for name, takes_value in options.items()}
-    return [argument for setting in chosen(command, known, settings()) for argument in setting.arguments]
+    return [
+        argument for setting in chosen(command, known, settings(files())) for argument in setting.arguments
+    ]
 
 
 def test_the_command_line_comes_before_variables_before_the_project_before_the_user(
@@ -64,7 +66,7 @@ def test_the_command_line_comes_before_variables_before_the_project_before_the_u
         "--timeout=2s", "--seed=3", "--testcase=a", "--no-verify", "--tier=quick",
     ]  # fmt: skip
     assert arguments("check", {"prefix": True}) == ["--prefix=numa", "--prefix=host"]
-    assert {one.origin for one in settings()} >= {"WIRESPEED_SEED"}
+    assert {one.origin for one in settings(files())} >= {"WIRESPEED_SEED"}
 
 
 def test_options_have_the_configured_defaults(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -165,7 +167,7 @@ def test_variables_that_are_no_options_are_known(folder: Path, monkeypatch: pyte
     for name in (*used, *(f"WIRESPEED_{name}" for name in of_kubernetes)):
         monkeypatch.setenv(name, "1")
     options = {name.removeprefix("WIRESPEED_").lower().replace("_", "-") for name in used}
-    assert {setting.option for setting in settings()} == options & known_options()
+    assert {setting.option for setting in settings(files())} == options & known_options()
 
 
 def test_a_project_sets_no_files_and_no_acceptance() -> None:
@@ -216,7 +218,7 @@ def test_nothing_is_read_that_others_can_write(folder: Path, capsys: pytest.Capt
     write(folder, "project", "[run]\nseed = 2\n")
     for place in ("home", "project"):
         (folder / place / "wirespeed.toml").chmod(0o666)
-    assert settings() == []
+    assert settings(files()) == []
     assert main(["config"]) == 0
     out, err = capsys.readouterr()
     assert out.count("not read") == 2 and "no defaults are configured" in out
@@ -225,9 +227,9 @@ def test_nothing_is_read_that_others_can_write(folder: Path, capsys: pytest.Capt
 
 def test_folders_that_others_can_write_are_not_looked_at(folder: Path) -> None:
     write(folder, "project", "[run]\nseed = 2\n")
-    assert len(settings()) == 1
+    assert len(settings(files())) == 1
     (folder / "project" / "a").chmod(0o777)
-    assert settings() == []
+    assert settings(files()) == []
 
 
 @pytest.mark.parametrize("below", ["a/b", "a", "."])
@@ -251,19 +253,23 @@ def test_homes_without_an_entry_have_no_settings(folder: Path, monkeypatch: pyte
     monkeypatch.setattr(Path, "home", unknown)
     write(folder, "project/a/b", "[run]\nseed = 2\n")
     for variables in ({}, {"HOME": "."}, {"XDG_CONFIG_HOME": "."}, {"HOME": "/proc/nonexistent"}):
-        assert [one.is_project for one in settings(variables)] == [True]
+        for name in ("HOME", "XDG_CONFIG_HOME"):
+            monkeypatch.delenv(name, raising=False)
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        assert [one.is_project for one in settings(files())] == [True]
 
 
 @needs_root
 @pytest.mark.parametrize("place", ["home", "project", "project/a/b"])
 def test_files_of_other_users_are_not_read(place: str, folder: Path) -> None:
     write(folder, place, "[run]\nseed = 2\n")
-    assert len(settings()) == 1
+    assert len(settings(files())) == 1
     os.chown(folder / place / "wirespeed.toml", OTHER, OTHER)
-    assert settings() == []
+    assert settings(files()) == []
     os.chown(folder / place / "wirespeed.toml", 0, 0)
     os.chown(folder / "project", OTHER, OTHER)  # nothing above one's own folders
-    assert len(settings()) == (place != "project")
+    assert len(settings(files())) == (place != "project")
 
 
 @needs_root
@@ -271,9 +277,9 @@ def test_links_of_other_users_are_not_followed(folder: Path) -> None:
     (own := folder / "mine.toml").write_text("[run]\nseed = 2\n")
     link = folder / "home" / "wirespeed.toml"
     link.symlink_to(own)
-    assert len(settings()) == 1
+    assert len(settings(files())) == 1
     os.chown(link, OTHER, OTHER, follow_symlinks=False)
-    assert settings() == []
+    assert settings(files()) == []
 
 
 @pytest.mark.parametrize(

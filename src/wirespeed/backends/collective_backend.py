@@ -126,7 +126,8 @@ class CollectiveBackend(JobBackend):
         work = measurement.collective
         assert work is not None
         provider = self._open()
-        setting = _setting(work)
+        operation = operation_of(work.operation, work.traffic)
+        setting = Setting(operation, BY_NAME[work.type], work.operator, work.root)
         self._agree(setting, provider)
         prepared = PreparedCollective(self, provider, work, setting, self._options)
         self._make_room(provider, prepared, work, self._options.unalign * setting.type.bytes)
@@ -313,11 +314,6 @@ class CollectiveBackend(JobBackend):
             keys = dict.fromkeys(key for use in taken for key in use)
             self._memory = {key: max(use.get(key, 0) for use in taken) for key in keys}
         return [[Elapsed(*times) for times in row] for row, _ in everyone]
-
-
-def _setting(work: Collective) -> Setting:
-    operation = operation_of(work.operation, work.traffic)
-    return Setting(operation, BY_NAME[work.type], work.operator, work.root)
 
 
 class PreparedCollective(Prepared):

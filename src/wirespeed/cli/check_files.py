@@ -14,7 +14,7 @@ from ..judging.gates import unsuitable
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..screens import EXPLAINED, check_format
-from . import leading, parsed, run_files
+from . import parsed, run_files
 from .consumers import Answer
 
 if TYPE_CHECKING:
@@ -118,4 +118,5 @@ def _judged(file: str, document: Document, by: Criteria, form: str, style: Style
 def code_of_check(judged: Judged) -> int:
     """The exit code of a checked run; a simulated machine that may not pass is not judged."""
     verdict = judged.check.verdict
-    return leading.code_of(Verdict.UNKNOWN if judged.proves_nothing and verdict is Verdict.PASS else verdict)
+    verdict = Verdict.UNKNOWN if judged.proves_nothing and verdict is Verdict.PASS else verdict
+    return verdict.exit_code

@@ -120,23 +120,23 @@ class ConfiguredOption:
         return [f"--{self.option}={value}" for value in self.values] or [f"--{self.option}"]
 
 
-def files(environment: Mapping[str, str] = os.environ, folder: Path | None = None) -> list[ConfigurationFile]:
+def files() -> list[ConfigurationFile]:
     """The configuration files that exist, in increasing precedence.
 
     Raises:
         UsageError: If one is too large, or cannot be read.
     """
-    home = own_folder("XDG_CONFIG_HOME", ".config", environment)
+    home = own_folder("XDG_CONFIG_HOME", ".config")
     of_user = [ConfigurationFile(home / NAME, False)] if home else []
-    candidates = (*of_user, *_of_project(folder))
+    candidates = (*of_user, *_of_project())
     return [_read(file) for file in candidates if os.path.lexists(file.path)]
 
 
-def _of_project(folder: Path | None) -> list[ConfigurationFile]:
+def _of_project() -> list[ConfigurationFile]:
     """The nearest file in this folder or one above it; refused if others can write to a folder there."""
     refused = ""
     try:
-        here = folder or Path.cwd()
+        here = Path.cwd()
     except OSError:  # the folder was removed
         return []
     for level in (here, *here.parents):
@@ -166,26 +166,18 @@ def _read(file: ConfigurationFile) -> ConfigurationFile:
         raise UsageError(f"{file.path}: {error.strerror}") from error
 
 
-def settings(
-    environment: Mapping[str, str] = os.environ,
-    folder: Path | None = None,
-    existing: Sequence[ConfigurationFile] | None = None,
-    own: Collection[str] = (),
-) -> list[ConfiguredOption]:
+def settings(existing: Sequence[ConfigurationFile], own: Collection[str] = ()) -> list[ConfiguredOption]:
     """All settings, in increasing precedence.
 
     Args:
-        environment: The variables.
-        folder: The current folder; None for that of this process.
-        existing: What ``files`` returned; None to look for the files.
+        existing: What ``files`` returned.
         own: Options of the command that asks: the other commands are not loaded to look for these.
 
     Raises:
         UsageError: If a file cannot be read, or contains something else than options.
     """
-    read = files(environment, folder) if existing is None else existing
-    options = [option for file in read if not file.refused for option in _of_file(file, own)]
-    for variable, text in sorted(environment.items()):
+    options = [option for file in existing if not file.refused for option in _of_file(file, own)]
+    for variable, text in sorted(os.environ.items()):
         text = text or ("none" if variable == f"{_PREFIX}HISTORY" else "")  # empty means none
         if text and (option := _option_of(variable, own)):
             value = {"true": True, "false": False}.get(text.lower(), text)

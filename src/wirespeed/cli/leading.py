@@ -16,7 +16,6 @@ from ..terminal import error_line, visible
 if TYPE_CHECKING:
     from ..document import Document
     from ..judging.judged import Judged
-    from ..judging.verdict import Verdict
     from ..testcases.table import Testcase
     from ..worlds.base import World
 
@@ -126,8 +125,3 @@ def speak_for_leader(world: World, reason: str, ending: str = "") -> None:
         if ending:
             print(visible(ending), flush=True)
         print(error_line(f"wirespeed: error: {reason}"), file=sys.stderr, flush=True)
-
-
-def code_of(verdict: Verdict) -> ExitCode:
-    """The exit code of a command that judges."""
-    return verdict.exit_code

@@ -191,9 +191,7 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             files = configuration.files()
             for path, why in [(file.path, file.refused) for file in files if file.refused]:
                 print(error_line(f"wirespeed: note: not read: {path}: {why}"), file=sys.stderr)
-            applying = configuration.chosen(
-                self.command, own, configuration.settings(existing=files, own=own)
-            )
+            applying = configuration.chosen(self.command, own, configuration.settings(files, own))
             preset = [argument for setting in applying for argument in setting.arguments]
             namespace = argparse.Namespace() if namespace is None else namespace
             #: Settings that changed what is measured or judged, in words.

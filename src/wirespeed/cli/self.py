@@ -47,7 +47,7 @@ def parser(name: str) -> Parser:
 def main_of_config(name: str, argv: Sequence[str]) -> int:
     parser_of_config(name).parse_args(argv)
     files = configuration.files()
-    settings = configuration.settings(existing=files)
+    settings = configuration.settings(files)
     for file in files:
         print(visible(f"not read {file.path}: {file.refused}" if file.refused else f"read {file.path}"))
     for setting in settings:

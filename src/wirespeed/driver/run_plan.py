@@ -4,19 +4,16 @@ measured.
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import WirespeedError
 from ..hardware.durations import end_seconds, start_seconds
-from ..hardware.network import Network
 from ..hardware.topology import Machine
 from ..options import RunOptions
 from ..testcases.selections import by_value
 from ..testcases.table import Plan, Testcase
-from .run_times import earlier_times, kind_of_run
-from .time_limit import Estimates
+from .time_limit import estimates_of
 
 #: Minimum duration of a sample that is assumed, in s.
 _SAMPLE_S = 1e-3
@@ -53,11 +50,7 @@ def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -
         machine: The machine.
         options: Options of the run.
     """
-    is_here = not machine.simulated and machine.host == platform.node()
-    earlier = earlier_times(kind_of_run(machine, options)) if is_here else {}
-    estimates = Estimates(
-        Network(machine), options.rule, verify=options.verify, sample_s=_SAMPLE_S, earlier=earlier
-    )
+    estimates = estimates_of(machine, options, _SAMPLE_S)
     clock, planned = start_seconds(machine), []
     end = float("inf") if options.within is None else options.within - end_seconds(machine)
     for case in cases if options.within is None else by_value(cases):

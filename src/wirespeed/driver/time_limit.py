@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -76,6 +77,13 @@ class Estimates:
     def measured(self, measurement: Measurement) -> None:
         """Know that a Measurement was made: what it connected stays connected."""
         self._connected = self._connected or connect_seconds(measurement) > 0
+
+
+def estimates_of(machine: Machine, options: RunOptions, sample_s: float) -> Estimates:
+    """The times of testcases in a run, also from earlier runs if it measures this host."""
+    is_here = not machine.simulated and machine.host == platform.node()
+    earlier = earlier_times(kind_of_run(machine, options)) if is_here else {}
+    return Estimates(Network(machine), options.rule, options.verify, sample_s, earlier)
 
 
 @dataclass(eq=False)
@@ -161,10 +169,7 @@ def limit_of(
     if within is None:
         return None
     sample_s = max((backend.sample_seconds for backend in backends), default=0.0)
-    estimates = Estimates(
-        Network(machine), options.rule, verify=options.verify, sample_s=sample_s,
-        earlier=earlier_times(kind_of_run(machine, options)),
-    )  # fmt: skip
+    estimates = estimates_of(machine, options, sample_s)
     starting, ending = start_seconds(machine), end_seconds(machine)
     for backend in backends:
         if backend.virtual:

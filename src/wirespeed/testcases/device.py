@@ -211,16 +211,14 @@ def sm_scaling(machine: Machine, case: Testcase, options: PlanOptions, group: Pa
     counts = powers(most)
     kernels = [(engine, access) for engine in (Engine.SM, Engine.SM_BULK) for access in (_WRITE, _READ)]
     rows = Axis("kernel", tuple(f"{engine} {access}" for engine, access in kernels))
-    measurements = []
+    cells: Cells = []
     for row, (engine, access) in enumerate(kernels):
-        single_copy = copy(
-            replace(case, engine=engine, access=access), group.parties[here], group.parties[there], size
-        )
+        by_kernel = replace(case, engine=engine, access=access)
+        transfer = copy(by_kernel, group.parties[here], group.parties[there], size)
         for column, blocks in enumerate(counts):
-            transfer = replace(single_copy, executor=replace(single_copy.executor, blocks=blocks))
-            measurements.append(Measurement((transfer,), (Place("", row, column),)))
-    layout = Layout("", case.title, rows, count_axis("blocks", counts), case.unit)
-    return Plan((layout,), tuple(measurements))
+            executor = replace(transfer.executor, blocks=blocks)
+            cells.append((row, column, (replace(transfer, executor=executor),)))
+    return single(case, rows, count_axis("blocks", counts), cells)
 
 
 #: Testcases that nvbandwidth does not have.

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
-from ..model import Access, Engine, Memory, Operation, Role, Transfer
+from ..model import Access, Engine, Operation, Role, Transfer
 from ..units import GIB, KIB
 from .base import DEFAULT_SIZE, Layout, Plan, PlanOptions, Testcase, Tier, WaivedCell, count_axis, size_axis
 from .patterns import (
@@ -179,7 +179,9 @@ def loaded_latency(machine: Machine, case: Testcase, options: PlanOptions, group
             places = [Place("latency", i, j, Reduce.LATENCY, (0,))]
             loads = []
             if pace > 0:
-                loads.append(_load(case, party.memory, party, tuple(others), streaming_size(machine), pace))
+                load = replace(probe, executor=replace(party.executor, cpus=tuple(others)), pace=pace)
+                load = replace(load, bytes=streaming_size(machine), role=Role.LOAD, operation=Operation.READ)
+                loads.append(load)
                 places.append(Place("bandwidth", i, j, Reduce.SUM, (1,)))
             measurements.append(Measurement((probe, *loads), tuple(places)))
     return Plan(
@@ -190,15 +192,7 @@ def loaded_latency(machine: Machine, case: Testcase, options: PlanOptions, group
         ),
         tuple(measurements),
         tuple(waived),
-        "" if measurements else waived[0].reason,
     )  # fmt: skip
-
-
-def _load(
-    case: Testcase, memory: Memory, party: Party, cpus: tuple[int, ...], size: int, pace: float
-) -> Transfer:
-    executor = replace(party.executor, cpus=cpus)
-    return Transfer(memory, memory, executor, case.engine, size, Role.LOAD, Operation.READ, 1, pace)
 
 
 def _copies() -> tuple[Testcase, ...]:

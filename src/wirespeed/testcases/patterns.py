@@ -54,12 +54,6 @@ def peers(parties: int, chosen: int) -> set[int]:
     return {1 + i * others // chosen for i in range(chosen)}
 
 
-def sampled(cells: Cells, parties: int, chosen: int) -> Cells:
-    """The cells of the diagonal and of sampled peers."""
-    kept = peers(parties, chosen)
-    return [cell for cell in cells if cell[0] == cell[1] or (cell[1] - cell[0]) % parties in kept]
-
-
 def at_once(plan: Plan, parties: int, title: str, *, checked: bool) -> Plan:
     """A plan of pairs in rounds.
 
@@ -327,16 +321,16 @@ def _of_pairs(
     def pattern(machine: Machine, case: Testcase, options: PlanOptions, group: Parties, size: int) -> Plan:
         columns = columns_of(machine) if columns_of else group
         local = diagonal or (options.local_copy and not mutual)
+        is_square = columns.axis == group.axis
+        kept = peers(len(group.parties), options.sample_peers if is_square and samples else 0)
         cells: Cells = [
             (i, j, (columns is group and (group.barrier(i, j) or (mutual and group.barrier(j, i))))
              or work(case, row, column, size))
             for i, row in enumerate(group.parties)
             for j, column in enumerate(columns.parties)
-            if local or row.label != column.label
+            if (local or row.label != column.label)
+            and (i == j or not is_square or (j - i) % len(group.parties) in kept)
         ]  # fmt: skip
-        is_square = columns.axis == group.axis
-        if is_square and samples:
-            cells = sampled(cells, len(group.parties), options.sample_peers)
         plan = table(case, group.axis, columns.axis, cells)
         title = case.title.replace("{part}", "Total")
         return group.scheduled(plan, options, title) if is_square else plan

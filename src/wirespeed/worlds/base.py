@@ -35,6 +35,8 @@ _REPORT_LIMIT_BYTES = 2**16
 _CHECK_INTERVAL_S = 0.02
 #: Variables that launchers of MPI set.
 MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_SIZE")
+#: Variables with which launchers number the ranks.
+RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 
 #: A value for an exchange: its number, its purpose and the value.
 _Question = tuple[int, str, Any]

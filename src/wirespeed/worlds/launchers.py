@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from ..errors import UsageError
 from .admission import SECRET_BYTES, secret_of
-from .base import Member, World, WorldError, has_mpi, hostname
+from .base import RANK_VARIABLES, Member, World, WorldError, has_mpi, hostname
 from .listening import Address, addresses, is_here, listen, local_name
 from .rendezvous import connect, gather
 
@@ -37,8 +37,6 @@ _MOST_RANKS = 10**6
 _PR_SET_PDEATHSIG = 1
 #: Variables of a rank in the environment.
 _NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
-#: Variables with the rank of a process that a launcher started.
-_RANKS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID")
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> bool:
@@ -53,7 +51,7 @@ def started_by_mpi(environment: Mapping[str, str] = os.environ) -> bool:
 
 def leads(environment: Mapping[str, str] = os.environ) -> bool:
     """Whether this process will be rank 0 of its job, known before it joins."""
-    names = ("RANK",) if present(environment) else _RANKS if launched(environment) else ()
+    names = ("RANK",) if present(environment) else RANK_VARIABLES if launched(environment) else ()
     return next((environment[name] for name in names if name in environment), "0") == "0"
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import WirespeedError
-from .base import World, WorldError, has_mpi
+from .base import RANK_VARIABLES, World, WorldError, has_mpi
 
 INSTALL = "install it with `pip install 'wirespeed[mpi]'`, or mpi4py for the MPI of this cluster"
 
@@ -23,8 +23,6 @@ MPI_END_S = 60.0
 _AFTER_LEADER_S = 2.0
 #: Maximum of these limits, in s: select takes no more than 292 years.
 _LONGEST_S = 1e9
-#: Variables with which launchers of MPI number the ranks.
-_RANK_VARIABLES = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 #: A process that ends another one, unless its standard input is closed in time.
 _WATCHDOG = """
 import os, select, signal, sys
@@ -45,7 +43,7 @@ def limited(seconds: float, doing: str) -> Iterator[None]:
         seconds: Maximum time, in s.
         doing: What MPI does; to be read after "MPI did not".
     """
-    rank = next((os.environ[name] for name in _RANK_VARIABLES if name in os.environ), "")
+    rank = next((os.environ[name] for name in RANK_VARIABLES if name in os.environ), "")
     who = f" (rank {rank})" if rank else ""
     text = f"MPI did not {doing} within {seconds:g} s{who}: a rank is stopped or cannot reach the others"
     until = min(seconds, _LONGEST_S) + (0.0 if rank in ("", "0") else _AFTER_LEADER_S)

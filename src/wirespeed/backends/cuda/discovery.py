@@ -28,22 +28,12 @@ if TYPE_CHECKING:
     from .cuda_driver import Cuda
 
 
-def visible(handles: Sequence[Any], uuids: Sequence[str], environment: Mapping[str, str]) -> list[Any]:
-    """The devices that ``CUDA_VISIBLE_DEVICES`` selects, in its order.
+def visible(uuids: Sequence[str], environment: Mapping[str, str]) -> tuple[list[int], str]:
+    """The devices that ``CUDA_VISIBLE_DEVICES`` selects, in its order, and its first entry without a match.
 
-    Entries are numbers or prefixes of UUIDs; the list ends at the first entry without a match.
+    Entries are numbers or prefixes of UUIDs. The list ends at the first entry without a match, which is
+    empty if there is none, or if it is meant to hide devices.
     """
-    return [handles[i] for i in _chosen(uuids, environment)[0]]
-
-
-def unmatched(uuids: Sequence[str], environment: Mapping[str, str]) -> str:
-    """The entry of ``CUDA_VISIBLE_DEVICES`` without a match; empty if it is meant to hide devices."""
-    entry = _chosen(uuids, environment)[1]
-    return "" if entry in ("-1", "NoDevFiles") else entry
-
-
-def _chosen(uuids: Sequence[str], environment: Mapping[str, str]) -> tuple[list[int], str]:
-    """The visible devices in order, and the entry at which the list ended."""
     text = environment.get("CUDA_VISIBLE_DEVICES")
     if text is None:
         return list(range(len(uuids))), ""
@@ -54,7 +44,7 @@ def _chosen(uuids: Sequence[str], environment: Mapping[str, str]) -> tuple[list[
         else:
             fitting = [i for i, uuid in enumerate(uuids) if entry and uuid.startswith(entry)]
         if len(fitting) != 1:
-            return chosen, entry
+            return chosen, "" if entry in ("-1", "NoDevFiles") else entry
         chosen.append(fitting[0])
     return chosen, ""
 
@@ -246,12 +236,13 @@ class _Reader:
             by_bus_id = {self._bus_id(handle): handle for handle in handles}
             return [by_bus_id[bus_id] for bus_id in self._cuda_order() if bus_id in by_bus_id]
         uuids = [self._text("nvmlDeviceGetUUID", handle) for handle in handles]
-        if unknown := unmatched(uuids, os.environ):
+        chosen, unknown = visible(uuids, os.environ)
+        if unknown:
             why = "no GPU matches"
             if unknown.startswith("MIG-"):
                 why = "MIG instances are not supported; choose GPUs that are not in MIG mode"
             self.notes.append(f"CUDA_VISIBLE_DEVICES: {unknown} and the entries after it are ignored: {why}")
-        return visible(handles, uuids, os.environ)
+        return [handles[i] for i in chosen]
 
     def _cuda_order(self) -> Sequence[str]:
         """Bus IDs in CUDA's order, for GPUs of several models."""

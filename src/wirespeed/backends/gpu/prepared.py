@@ -271,10 +271,10 @@ class GpuPrepared(Prepared):
             yield
         except BackendLost:
             self._signals.stuck.set()
-            self._release()
+            self._gate.release()
             raise
         except BaseException as error:
-            self._release()
+            self._gate.release()
             deadline = time.monotonic() + _CANCEL_GRACE_S
             for lane in (*self._binder.lanes, *(contents.lane for contents in self._binder.fillers)):
                 while not lane.is_idle:
@@ -285,10 +285,6 @@ class GpuPrepared(Prepared):
                         ) from error
                     time.sleep(_LONGEST_SLEEP_S)
             raise
-
-    def _release(self) -> None:
-        """Release all streams after an error."""
-        self._gate.release()
 
     def abandon(self) -> None:
         """Let the enqueued work run out."""

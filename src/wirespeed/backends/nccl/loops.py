@@ -126,9 +126,7 @@ class Loop:
             return call()
         finally:
             if self._cancelled.is_set():
-                raise BackendLost(
-                    "the operation was cancelled because another rank failed or a stage timed out"
-                )
+                raise BackendLost(_CANCELLED)
 
     def _wait(self) -> None:
         try:

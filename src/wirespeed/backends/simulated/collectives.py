@@ -157,14 +157,12 @@ class SimulatedProvider(Provider):
         exact *= self._alike(self._clock)
         blocking = case.options.blocking
         exact += WAIT_S * bool(blocking) + BARRIER_S * (blocking == 1)
-        iterations = tuple(self._noisy(exact) for _ in range(case.options.iterations))
+        drawn = (self._random.gauss(0.0, self.machine.noise) for _ in range(case.options.iterations))
+        iterations = tuple(exact * math.exp(noise) for noise in drawn)
         mean = math.fsum(iterations) / len(iterations)
         self._clock += math.fsum(iterations)
         cpu = mean if blocking else min(LAUNCH_S, mean)
         return [Elapsed(mean, cpu, iterations if case.options.per_iteration else ())]
-
-    def _noisy(self, seconds: float) -> float:
-        return seconds * math.exp(self._random.gauss(0.0, self.machine.noise))
 
     def wrong(self, seed: int) -> int:
         """The number of transfers with a ``corrupt`` fault."""

@@ -7,7 +7,7 @@ from typing import Literal
 
 from ...judging.judged import Judged
 from ...reports.additions import PagePart
-from ...reports.html.templates import fragment
+from ...reports.html.templates import made
 from .block_map import map_of
 from .testcases import PREFIX
 from .text import MARKS, call_times, modelled, rate_of
@@ -28,5 +28,5 @@ def part(judged: Judged) -> PagePart | None:
     results = judged.document.testcases
     names = frozenset(result.name for result in results if result.name.startswith(PREFIX))
     before: Literal["machine", "results"] = "machine" if len(names) == len(results) else "results"
-    markup = partial(fragment, TEMPLATE, "blocks", VARIABLES, blocks)
+    markup = partial(made, TEMPLATE, "blocks", blocks, **VARIABLES)
     return PagePart("Blocks", "blocks", before, markup, in_notebooks=True, testcases=names)

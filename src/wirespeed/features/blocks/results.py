@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from ...reports.html.notebook import notebook, notebook_html
-from ...reports.html.templates import fragment
+from ...reports.html.templates import made
 from ...reports.records import Records, named, picked, records
 from ...reports.style import SIMULATED
 from .block_map import BlockMap
@@ -39,6 +39,6 @@ def _(blocks: BlockMap) -> Records:
 def _(blocks: BlockMap) -> str:
     return notebook(
         title=repr(blocks)[1:-1],
-        body=fragment(TEMPLATE, "notebook", VARIABLES, blocks),
+        body=made(TEMPLATE, "notebook", blocks, **VARIABLES),
         simulated=SIMULATED if blocks.simulated else "",
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ...hardware.facts import Fact
 from ...measurement import Unit
-from ...units import GB, MIB, many
+from ...units import GB, MIB, MICRO, many
 from . import scan
 from .log import HOST_COPIES, FoundLog, FoundTable, Tool
 from .log_parts import curve, each, runs
@@ -222,7 +222,6 @@ _KNOWN_P2P = re.compile(
 )
 #: Bytes of a buffer: 40 million integers.
 _BYTES = 160_000_000
-_MICRO = 1e-6
 
 
 def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
@@ -250,7 +249,7 @@ def _run_of_p2p(lines: Sequence[str]) -> FoundLog:
             start = at if _LATENCY.fullmatch(line) else at - 1
             latency = line if start == at else latency
             columns, rows, at = scan.grid(lines, start)
-            values = [scan.scaled(row, _MICRO) for row in scan.by_label(rows, len(columns))]
+            values = [scan.scaled(row, MICRO) for row in scan.by_label(rows, len(columns))]
             if values and columns:
                 kind = lines[start].split()[0]
                 log.tables.append(_kept(f"latency, {kind}", latency, values, Unit.TIME))

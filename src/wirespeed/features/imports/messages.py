@@ -14,12 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from ...measurement import Unit
 from ...model import MESSAGE_BANDWIDTH, MESSAGE_LATENCY, MESSAGE_RATE
 from ...results.imported_limits import ONE_NIC, ONE_NIC_BOTH_WAYS
-from ...units import GB, MB, MIB, many
+from ...units import GB, MB, MIB, MICRO, many
 from . import scan
 from .log import Columns, FoundLog, FoundTable, Tool
 from .log_parts import curve, each, parts, runs
 
-_MICRO = 1e-6
 _TITLE = re.compile(r"\s*((?:Send|RDMA_Write|RDMA_Read|Atomic)\w*(?: [A-Z_]{4,})?) ((?:[A-Z]\w+ )*)Test\s*$")
 _HEAD = re.compile(r"\s*#?bytes\s+(#?sl\s+)?#?iterations\s")
 #: Lines with which a log of this tool begins.
@@ -110,7 +109,7 @@ def _tables(title: str, found: Columns) -> Iterator[FoundTable]:
             if any(values.values()):  # the peak is 0 if it was not measured
                 rates[match[1]] = scan.in_units(values, _UNITS[match[2]])
         elif (match := _TIME.match(column)) and match[1] in _STATISTICS:
-            times[_STATISTICS[match[1]]] = scan.in_units(values, _MICRO)
+            times[_STATISTICS[match[1]]] = scan.in_units(values, MICRO)
         elif column == _PER_SECOND:
             counts["transactions"] = scan.in_units(values, 1.0)
         elif column.startswith("MsgRate"):
@@ -202,7 +201,7 @@ def _tables_of_imb(name: str, processes: int, found: Columns, alike: bool) -> It
     """Yield the tables of times, of rates and of messages; some may have no columns."""
     bare = name.removeprefix("Multi-")
     times = {
-        _LABELS.get(column.partition("[")[0], column): scan.in_units(values, _MICRO)
+        _LABELS.get(column.partition("[")[0], column): scan.in_units(values, MICRO)
         for column, values in found.items()
         if column.endswith("[usec]")
     }
@@ -244,7 +243,7 @@ def _unit(found: Columns) -> float:
         rate, time, messages = rates[size], times.get(size), counts.get(size)
         if not rate or rate < 1 or not (time or messages):
             continue
-        exact = size * messages if messages else size / ((time or 0.0) * _MICRO)
+        exact = size * messages if messages else size / ((time or 0.0) * MICRO)
         ratio = exact / rate
         return min(_MEGABYTES, key=lambda unit: min(abs(ratio * n / unit - 1) for n in _COUNTED))
     return float(MB)

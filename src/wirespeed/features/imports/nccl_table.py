@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ...collectives.data_types import BY_NAME
 from ...tables import Half
-from ...units import GB
+from ...units import GB, MICRO
 from . import scan
 from .log import Halves
 
@@ -39,7 +39,7 @@ _STAMP = "timestamp"
 #: A root: times of as few digits have decimals.
 _ROOT = re.compile(r"-?\d{1,4}")
 NO_ROOT = -1
-_MICRO, _MILLI = 1e-6, 1e-3
+_MILLI = 1e-3
 #: The column of versions up to 2.12 with the largest error of an element, which must not exceed this, by data
 #: type; of the others, it must be 0. For half, versions allow 1e-2 or 5e-2 (``DeltaMaxValue`` of nccl-tests).
 _ERROR, _ALLOWED = "error", {"float": 1e-5, "double": 1e-12, "half": 5e-2, "bfloat16": 5e-2}
@@ -80,7 +80,7 @@ def row_of(head: Sequence[str], words: Sequence[str], *, only_in_place: bool = F
         root = int(rest.pop(0))
     if len(rest) != width:
         return None
-    scale = _MILLI if head[0] == _OLDEST else _MICRO
+    scale = _MILLI if head[0] == _OLDEST else MICRO
     try:
         named = list(zip(columns[starts[0] :], rest, strict=True))
         halves = [
@@ -110,7 +110,7 @@ def rows_without(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Tab
     return found if agree and len(found) == len(rows) and len({len(words) for words in rows}) == 1 else []
 
 
-def half_of(words: Mapping[str, str], kind: str, scale: float = _MICRO) -> Half | None:
+def half_of(words: Mapping[str, str], kind: str, scale: float = MICRO) -> Half | None:
     """A result; None if it has no value.
 
     Args:

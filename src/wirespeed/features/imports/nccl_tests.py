@@ -13,8 +13,9 @@ from msgspec.structs import replace as struct_replace
 from ...collectives.operations import OPERATIONS
 from ...collectives.options import OPTIONS, CollectiveOptions
 from ...document import CollectiveInfo, RankInfo
+from ...statistics import of_slowest
 from ...tables import Half
-from ...units import many
+from ...units import MICRO, many
 from . import nccl_ranks, nccl_table, scan
 from .commands import Commands
 from .host_facts import NcclLines
@@ -28,7 +29,6 @@ _START = re.compile(
     rf"{nccl_table.HEAD.pattern}|{nccl_table.ROW.pattern}|(\S{{1,64}}: )?Test (CUDA|NCCL) failure \S+:\d"
 )
 _TOOL = "nccl-tests"
-_MICRO = 1e-6
 #: Said of jobs whose lines are mixed.
 _UNCONNECTED = "every process is rank 0: the launcher did not connect them (nccl-tests built without MPI=1?)"
 _VERSION = re.compile(r"# nccl-tests version (\S+)(?:.*nccl-library=(\d+))?")
@@ -71,8 +71,6 @@ _NAMES = {
     "warmup iters": "warmup", "iters": "iterations", "agg iters": "aggregate", "validation": "checks",
     "graph": "graphs",
 }  # fmt: skip
-#: Largest difference of equal times of the JSON, in s.
-_ROUNDED_S = 1e-9
 #: Largest difference of the ratio of bus to algorithm bandwidth from the ratio of an operation.
 _FACTOR_TOLERANCE = 0.02
 #: Operations that are not thought of if the log does not name one.
@@ -474,7 +472,7 @@ def _with_iterations(half: Half, report: object) -> Half:
 
 def _times(numbers: object) -> tuple[float, ...]:
     """Times in s from the JSON's, in us; none if one of them is none."""
-    times = scan.scaled([scan.number(str(value)) for value in scan.items_of(numbers)], _MICRO)
+    times = scan.scaled([scan.number(str(value)) for value in scan.items_of(numbers)], MICRO)
     return tuple(time for time in times if time is not None) if None not in times else ()
 
 
@@ -482,14 +480,7 @@ def _note_iterations(log: FoundLog, halves: Sequence[Half]) -> None:
     """Note whether iterations were timed, and times that contradict the times of the processes."""
     skip = _whole(log.options.get("skip"))
     log.options["per_iteration"] = bool(halves) and all(len(half.iterations) > skip for half in halves)
-    differing = 0
-    for half in (half for half in halves if half.by_process):
-        slowest = tuple(map(max, zip(*half.by_process, strict=False)))
-        same_length = all(len(row) == len(half.iterations) for row in half.by_process)
-        differing += not same_length or any(
-            abs(a - b) >= _ROUNDED_S for a, b in zip(half.iterations, slowest, strict=True)
-        )
-    if differing:
+    if differing := sum(not of_slowest(half.iterations, half.by_process) for half in halves):
         log.warnings.append(
             f"of {many(differing, 'result')} the times of iterations are not those of the slowest process"
         )

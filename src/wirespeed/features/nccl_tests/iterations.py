@@ -12,7 +12,7 @@ from ...document import RankInfo, TestcaseResult
 from ...judging.judged import Judged
 from ...reports.style import Style
 from ...reports.values import aligned
-from ...statistics import grouped
+from ...statistics import grouped, of_slowest
 from ...tables import LATE, Table
 from ...terminal import one_line
 from ...units import MICRO, format_size, many, some
@@ -20,8 +20,6 @@ from .view import Spread, View, has_collectives, spread
 
 #: An iteration is a spike if a process needs more than this multiple of the mean.
 SPIKE = 1.5
-#: Largest difference of equal times, in s.
-_ROUNDED_S = 1e-9
 #: Maximum number of spikes of a table, and of processes of a spike that are named; ``verbose`` shows all.
 _SPIKES, _NAMED = 20, 8
 _PLACES = ("out of place", "in place")
@@ -48,14 +46,6 @@ class _Size:
     @property
     def name(self) -> str:
         return format_size(self.bytes)
-
-    @property
-    def consistent(self) -> bool:
-        """Whether the time of each iteration is the time of its slowest process."""
-        slowest = map(max, zip(*self.processes, strict=False))
-        return all(
-            abs(time - most) < _ROUNDED_S for time, most in zip(self.times, slowest, strict=False)
-        ) and all(len(times) == len(self.times) for times in self.processes)
 
 
 def render_iterations(judged: Judged, style: Style) -> str:
@@ -153,7 +143,7 @@ def _analysis(
         lines.append("  none")
     elif len(spikes) > len(shown):
         lines.append(f"  and {len(spikes) - len(shown)} more; -v shows all")
-    wrong = sum(not size.consistent for size in with_processes)
+    wrong = sum(not of_slowest(size.times, size.processes) for size in with_processes)
     told = f"no, at {many(wrong, 'size')}" if wrong else "yes"
     return "\n".join([*lines, f"each time is that of the slowest process: {told}", ""])
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ...cli import leading, parsed, run_files
+from ...cli import parsed, run_files
 from ...cli.consumers import Answer, refuse_mixed
 from ...cli.parser import Parser
 from ...errors import UsageError
@@ -45,7 +45,8 @@ def main(name: str, argv: Sequence[str]) -> int:
         print(screen.render(document, findings, parsed.style(options)), end="", flush=True)
         run_files.tell_saved(options.output)
     verdict = findings.verdict
-    code = leading.code_of(Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict)
+    verdict = Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict
+    code = verdict.exit_code
     return Answer(code, findings.sentence, document.hostname) if options.consumer else code
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from ...judging.judged import Judged
 from ...peer_access import PEER_ACCESS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict
 from ...reports.additions import PagePart
-from ...reports.html.templates import fragment
+from ...reports.html.templates import made
 from ...terminal import one_line
 from ...units import GB
 from .causes import find_peers, told
@@ -31,7 +31,7 @@ def part(judged: Judged) -> PagePart | None:
     gpus = found.access.gpus
     rows = [(gpu, [_shown(found.access, (gpu, other)) for other in gpus]) for gpu in gpus]
     view = {"findings": found, "gpus": gpus, "rows": rows, "is_all": is_all}
-    markup = partial(fragment, f"{__package__}:page.html", "peers", {}, view)
+    markup = partial(made, f"{__package__}:page.html", "peers", view)
     return PagePart("Peer access", "peers", "gates", markup, is_all=is_all, in_notebooks=True)
 
 

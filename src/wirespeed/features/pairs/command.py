@@ -133,6 +133,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     options = parser(name).parse_args(argv)
     if options.sweep == bool(options.given) or len(options.given) not in (0, len(_GIVEN)):
         raise UsageError(f"pass either --sweep or the five numbers {' '.join(_GIVEN)}")
+    options.format = options.format or ("table" if options.sweep else "overalloc")
     if options.sweep:
         return _sweep(name, argv, options)
     return _reproduce(name, argv, options)
@@ -198,12 +199,11 @@ def parser(name: str) -> Parser:
     running.add_output()
     running.add_quiet()
     running.add_report()
-    arguments.set_defaults(format="overalloc")
+    arguments.set_defaults(format=None)
     return arguments
 
 
 def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
-
     iterations, repeats = (_count(text, of) for text, of in zip(options.given[:2], _GIVEN, strict=False))
     copied, buffer, more = (_size(text) for text in options.given[2:])
     if not 0 < copied <= buffer + more:
@@ -219,7 +219,6 @@ def _reproduce(name: str, argv: Sequence[str], options: argparse.Namespace) -> i
 
 
 def _sweep(name: str, argv: Sequence[str], options: argparse.Namespace) -> int:
-
     over = tuple(_size(text) for text in options.extra.split(","))
     means = options.means or _DEFAULT[options.memory]
     if options.copy > options.size:

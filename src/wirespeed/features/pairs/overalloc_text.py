@@ -1,4 +1,4 @@
-"""Text output of the over-allocation reproducer; for a sweep, its phases with the slow ones marked."""
+"""Text output of the over-allocation reproducer."""
 
 from __future__ import annotations
 
@@ -7,26 +7,19 @@ import textwrap
 from ...document import Document, Status, TestcaseResult
 from ...judging.judged import Judged
 from ...reports.style import Style
-from ...reports.values import aligned, footnotes, mark
-from ...tables import Cell
-from ...units import format_time
 from .sharing import WITH, WITHOUT
 
 
 def render(judged: Judged, style: Style) -> str:
-    """The lines of the reproducer, or the phases of a sweep, for each testcase."""
+    """The lines of the reproducer for each testcase, and why a testcase did not pass."""
     document = judged.document
     lines: list[str] = []
     for result in document.testcases:
         if any(table.key == WITH for table in result.tables):
             lines += reproduced(document, result)
-        else:
-            lines += [*swept, ""] if (swept := _sweep(result)) else []
         if result.status is not Status.PASSED:
             reason = f"{result.name}: {result.status}, {result.reason}"
             lines += [*textwrap.wrap(reason, style.width, break_on_hyphens=False), ""]
-    tables = [table for result in document.testcases for table in result.tables]
-    lines += footnotes(cell for table in tables for cell in table.cells)
     if document.interrupted:
         lines += textwrap.wrap(f"the run ended early: {document.interrupted}", style.width)
     return "\n".join(lines).rstrip("\n") + "\n"
@@ -51,20 +44,3 @@ def reproduced(document: Document, result: TestcaseResult) -> list[str]:
             place = f"{cell.row}:{cell.column}" if table.key in (WITH, WITHOUT) else table.rows.labels[0]
             lines.append(f"[{place}] time: {cell.value:.6g}")
     return lines
-
-
-def _sweep(result: TestcaseResult) -> list[str]:
-    """The phases of sharing a buffer as a table."""
-    if not any(table.values() for table in result.tables):
-        return []
-    table = result.tables[0]
-    most = max((cell.statistics.n for cell in table.cells if cell.statistics), default=0)
-    lines = [f"{result.name}: {result.counts}, median of {most}"]
-    rows = [["over", *table.columns.labels]]
-    for name, cells in zip(table.rows.labels, table.grid(), strict=True):
-        rows.append([name, *(_time(cell) for cell in cells)])
-    return [*lines, *(line.rstrip() for line in aligned(rows))]
-
-
-def _time(cell: Cell | None) -> str:
-    return "-" if cell is None or cell.value is None else mark(cell) + format_time(cell.value)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...cli.leading import code_of, speak_for_leader
+from ...cli.leading import speak_for_leader
 from ...cli.parser import Parser
 from ...cli.run_files import saving, tell_saved, texts_aside
 from ...driver.jobs import join
@@ -164,7 +164,7 @@ def _lead(
     if ended:
         print(error_line(f"wirespeed: error: {document.interrupted}"), file=sys.stderr)
         return ExitCode.RUN
-    return code_of(verdict_of(qualification))
+    return verdict_of(qualification).exit_code
 
 
 def _shown(document: Document, *, verbose: bool) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...document import Document
 from ...judging.advice import Advice
@@ -25,18 +25,20 @@ from ...qualification import (
     part_name,
 )
 from ...reports.additions import PagePart
-from ...reports.html.charts import LETTER, Element, add, drawing, fitted, markup, step
+from ...reports.html.charts import add, drawing, markup, step
 from ...reports.html.pair_matrix import runs_of_color
-from ...reports.html.templates import fragment
+from ...reports.html.templates import made
 from ...reports.values import GLANCE, number
 from ...statistics import grouped, median
 from ...terminal import one_line
-from ...units import format_size, format_time, many
+from ...units import format_size, format_time
 from .text import SizeRow, evidence, findings, remarks, scale_of, size_rows, values_of
 
-#: Pixels: of a square at least and at most, between groups of nodes, of a group's name, of the map, and of
-#: the numbers of rails on its left.
-_SQUARE, _LARGEST, _GAP, _TITLE, _WIDTH, _NUMBERS = 9.0, 24.0, 18.0, 16.0, 1340.0, 34.0
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+#: Pixels of a square, and of the numbers of rails at the left.
+_SQUARE, _NUMBERS = 12.0, 20.0
 #: Maximum number of nodes of a group of the map, and of nodes that are drawn.
 _GROUP, _DRAWN = 64, 16384
 #: Maximum number of slow parts in the table.
@@ -48,7 +50,7 @@ def part(judged: Judged) -> PagePart | None:
     found = qualified(judged.document)
     if found is None:
         return None
-    markup = partial(fragment, f"{__package__}:page.html", "qualification", {}, found)
+    markup = partial(made, f"{__package__}:page.html", "qualification", found)
     return PagePart("Nodes", "nodes", "results", markup, is_all=True)
 
 
@@ -57,12 +59,11 @@ def qualified(document: Document) -> dict[str, Any] | None:
     found = document.qualification
     if found is None:
         return None
-    drawn = _map(found)
     return {
         "slow": list(_slow(document, found)),
         "scale": "what the NICs carry" if found.has_limits else "the median of all paths",
         "lists": _lists(document, found),
-        "map": markup(drawn) if drawn is not None else None,
+        "maps": list(_maps(found)),
         "lines": [one_line(line) for line in remarks(document, found)],
         "messages": _messages(found),
         "rounds": [row for each in found.rounds for row in _rows(each)],
@@ -161,78 +162,52 @@ def _rows(found: Round) -> Iterator[tuple[str, int, str, str, str]]:
         yield name, len(found.groups), middle, lowest, time
 
 
-def _map(found: Qualification) -> Element | None:
-    """A square for each node and rail; None without pairs, or with too many nodes."""
-    shares = _shares(found)
-    if not shares or len(found.nodes) > _DRAWN:
-        return None
-    rails = max(rail for _, rail in shares) + 1
-    blocks = grouped((node.block, i) for i, node in enumerate(found.nodes))
-    groups = [
-        (block, members[i : i + _GROUP])
-        for block, members in blocks.items()
-        for i in range(0, len(members), _GROUP)
-    ]
-    labels = [_group_label(found, block, members) for block, members in groups]
-    longest = max(len(members) for _, members in groups)
-    least = max(longest * _SQUARE, *(LETTER * len(label) for label in labels)) + _GAP
-    most = max(1, int((_WIDTH - _NUMBERS) / least))
-    at_once = math.ceil(len(groups) / math.ceil(len(groups) / most))
-    width = (_WIDTH - _NUMBERS) / at_once
-    square = min(_LARGEST, (width - _GAP) / longest)
-    height = _TITLE + rails * square + _GAP
-    blamed = {(node, culprit.rail): culprit for culprit in found.culprits for node in culprit.nodes}
-    title = (
-        f"{many(len(found.nodes), 'node')} of {many(rails, 'rail')}; {many(len(found.culprits), 'slow part')}"
-    )
-    svg = drawing(_WIDTH, math.ceil(len(groups) / at_once) * height, title, "map")
+def _maps(found: Qualification) -> Iterator[tuple[str, Markup]]:
+    """Yield the name of each group of nodes, and a drawing with a square for each node and rail."""
+    squares = _squares(found) if len(found.nodes) <= _DRAWN else {}
+    rails = max((rail for _, rail in squares), default=-1) + 1
+    for block, members in grouped((node.block, i) for i, node in enumerate(found.nodes)).items():
+        for first in range(0, len(members) if rails else 0, _GROUP):
+            group = members[first : first + _GROUP]
+            ends = " to ".join(dict.fromkeys(found.nodes[node].name for node in (group[0], group[-1])))
+            name = one_line(f"{block}: {ends}" if block else ends)
+            svg = drawing(_NUMBERS + len(group) * _SQUARE, rails * _SQUARE, name)
+            for rail in range(rails):
+                y = rail * _SQUARE
+                add(svg, "text", "tick end", str(rail), x=_NUMBERS - 6, y=y + _SQUARE / 2 + 3.5)
+                colors = [squares[node, rail][0] for node in group]
+                for css, columns in runs_of_color(colors, "n".__ne__):  # one rectangle of those as expected
+                    x, wide = _NUMBERS + columns[0] * _SQUARE, len(columns) * _SQUARE - 1
+                    rect = add(svg, "rect", f"cell {css}", x=x, y=y, width=wide, height=_SQUARE - 1)
+                    if css != "n":
+                        add(rect, "title", text=squares[group[columns[0]], rail][1])
+            yield name, markup(svg)
 
-    def draw(members: Sequence[int], rail: int, left: float, y: float) -> None:
-        """The squares of a rail: neighbours as expected are one rectangle."""
+
+def _squares(found: Qualification) -> dict[tuple[int, int], tuple[str, str]]:
+    """CSS class and description of each node and rail; none without pairs."""
+    shares = _shares(found)
+    blamed = {(node, culprit.rail): culprit for culprit in found.culprits for node in culprit.nodes}
+    squares = {}
+    for rail in range(max((rail for _, rail in shares), default=-1) + 1):
         limit = _limit(found, rail)
         least = limit.least / limit.rate if limit else found.threshold
-        culprits = [blamed.get((node, rail)) or blamed.get((node, -1)) for node in members]
-        colors = []
-        for node, culprit in zip(members, culprits, strict=True):
+        for i, node in enumerate(found.nodes):
+            share, culprit = shares.get((i, rail)), blamed.get((i, rail)) or blamed.get((i, -1))
             is_path = culprit is not None and culprit.kind is PartKind.PATH
-            colors.append(_cell_css(found, node, shares.get((node, rail)), math.inf if is_path else least))
-        for css, columns in runs_of_color(colors, "n".__ne__):
-            x, wide = left + columns[0] * square, len(columns) * square - 1
-            rect = add(svg, "rect", f"cell {css}", x=x, y=y, width=wide, height=square - 1)
-            if css != "n":
-                node, culprit = members[columns[0]], culprits[columns[0]]
-                share = shares.get((node, rail))
-                reached = "not measured" if share is None else f"{share:.0%}"
-                text = f"{found.nodes[node].name}, rail {rail}: {reached}"
-                add(rect, "title", text=f"{text}; {evidence(culprit, found)}" if culprit else text)
-
-    for i, ((_, members), label) in enumerate(zip(groups, labels, strict=True)):
-        top, left = i // at_once * height, _NUMBERS + i % at_once * width
-        add(svg, "text", "tick", fitted(label, width - _GAP), x=left, y=top + _TITLE - 5)
-        for rail in range(rails):
-            y = top + _TITLE + rail * square
-            if i % at_once == 0:
-                add(svg, "text", "tick end", str(rail), x=_NUMBERS - 6, y=y + square / 2 + 3.5)
-            draw(members, rail, left, y)
-    return svg
-
-
-def _group_label(found: Qualification, block: str, members: Sequence[int]) -> str:
-    """The leaf switch of a group, and its first and last node."""
-    label = " to ".join(dict.fromkeys(found.nodes[node].name for node in (members[0], members[-1])))
-    return one_line(f"{block}: {label}" if block else label)
+            if node.missing or share is None:
+                css = "none"
+            else:  # a slow one is never neutral
+                css = "n" if share >= least and not is_path else step(share, Verdict.WARN)
+            text = f"{node.name}, rail {rail}: {'not measured' if share is None else f'{share:.0%}'}"
+            squares[i, rail] = css, f"{text}; {evidence(culprit, found)}" if culprit else text
+    return squares
 
 
 def _limit(found: Qualification, rail: int) -> RailLimit | None:
     """What the NICs at both ends of a rail carry, if that is known and expected."""
     ends = next((path[:2] for path in found.paths), ()) if found.has_limits else ()
     return found.limit_of(ends, rail)
-
-
-def _cell_css(found: Qualification, node: int, share: float | None, least: float) -> str:
-    if found.nodes[node].missing or share is None:
-        return "none"
-    return "n" if share >= least else step(share, Verdict.WARN)  # a slow one is never neutral
 
 
 def _shares(found: Qualification) -> dict[tuple[int, int], float]:

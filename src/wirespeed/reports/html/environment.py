@@ -39,6 +39,8 @@ def _written(name: str, value: Any) -> str:
     return _text(value)
 
 
+#: Options of features whose names say something else here.
+_NAMES = {"machine": "simulated cluster"}
 #: Options that count what takes part in a job, and their nouns.
 _JOB = {"ranks": ("rank",), "processes": ("process", "processes"), "hosts": ("host",)}
 #: Options that every run has, shown also with their default: what they say belongs to every result.
@@ -118,8 +120,8 @@ def _options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if key in _JOB and type(value) is int:
             jobs.append(many(value, *_JOB[key]))
         elif key not in _ELSEWHERE and (key in _ALWAYS or not _is_default(key, value)):
-            name = first_clause(_OPTIONS[key][1].help) if key in _OPTIONS else key.replace("_", " ")
-            yield name, _written(key, value)
+            name = _NAMES.get(key, key.replace("_", " "))
+            yield first_clause(_OPTIONS[key][1].help) if key in _OPTIONS else name, _written(key, value)
     if jobs:
         yield "processes", ", ".join(jobs)
 

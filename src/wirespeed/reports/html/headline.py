@@ -163,11 +163,7 @@ def tile(figure: KeyFigure, target: str) -> Tile:
     bounds += [f"limit {number(lead.limit, scale, GLANCE)}"] if lead.limit else []
     lines += [", ".join(bounds)] if bounds else []
     lines += [f"typical {rate(figure.typical)}"] if of_several or figure.failed else []
-    title = (
-        figure.title[0].upper() + figure.title[1:]
-        if figure.kind != COLLECTIVES
-        else f"{figure.title} bus bandwidth"
-    )
+    title = f"{figure.title} bus bandwidth" if figure.kind == COLLECTIVES else capital(figure.title)
     value = number(lead.value or 0.0, scale, GLANCE)
     value, unit = ("failed", "") if figure.failed else (value, unit)
     return Tile(title, figure.verdict, value, unit, tuple(lines), _bar(figure), target)

@@ -46,23 +46,6 @@ def made(template: str, macro: str, *arguments: Any, **variables: Any) -> Markup
     return text
 
 
-def fragment(
-    template: str, macro: str, variables: dict[str, Any], content: Any, id: str = "", level: int = 0
-) -> Markup:
-    """What a macro of a template of a feature makes of its content.
-
-    Args:
-        template: Its file, as `source` reads it.
-        macro: The macro, whose parameters are content, ID and level of the heading, or only the content.
-        variables: The variables of the template.
-        content: What is shown.
-        id: ID of the section; empty without a page.
-        level: Level of its heading; 0 for a macro without it.
-    """
-    arguments = (content, id, level) if level else (content,)
-    return made(template, macro, *arguments, **variables)
-
-
 def source(name: str) -> str:
     """Text of a file of this folder, or of a package as ``"package:file"``."""
     package, _, file = name.rpartition(":")
