@@ -119,7 +119,7 @@ class UsualRanges:
             return self._of_gpu(_GPU_LATENCIES[name], row, column)
         if name == PEER_ACCESS:
             return self._of_gpu(_FLAG, row, column) if measured.key.table == _FLAG else None
-        if name in _CURVES and not _has_values(measured):
+        if name in _CURVES and measured.cell.column >= len(_curve(measured)[1].columns.values):
             return None
         case = self._cases.get(name)
         node = self._nodes.get(row) or (self._nodes.get(column) if row == "local" else None)
@@ -391,14 +391,6 @@ def _within(usual: float, source: str, factor: float = 1.0) -> UsualRange:
     """The range of a latency around its usual value, in s."""
     by = factors()
     return UsualRange(usual * by.warn * factor, source, usual, usual * by.fail * factor)
-
-
-def _has_values(measured: Placed) -> bool:
-    """Whether the column of a cell is a value of a quantity."""
-    return any(
-        table.key == measured.key.table and measured.cell.column < len(table.columns.values)
-        for table in measured.result.tables
-    )
 
 
 def _curve(measured: Placed) -> tuple[dict[float, float], Table]:

@@ -159,25 +159,24 @@ def make(documents: Sequence[Document], names: Sequence[str] = ()) -> Baseline:
     if len({document.simulated for document in documents}) > 1:
         raise UsageError("cannot mix simulated and real runs in one baseline")
     named = names or [f"the run of {document.started} on {document.hostname}" for document in documents]
-    values: dict[str, dict[Key, list[tuple[float, float]]]] = {}
+    #: Model -> cell -> index of each run, its value, and half of the interval.
+    observed: dict[str, dict[Key, dict[int, tuple[float, float]]]] = {}
     units: dict[Key, Unit] = {}
-    by_run: dict[str, dict[Key, dict[int, float]]] = {}
     for i, (document, name) in enumerate(zip(documents, named, strict=True)):
         if not document.good:
             failed = next((f"{r.name}: {r.status}" for r in document.testcases if not r.status.good), "")
             raise UsageError(f"{name} is not usable: {failed or document.interrupted}; omit it")
-        of_model = values.setdefault(model_of(document.machine), {})
-        of_runs = by_run.setdefault(model_of(document.machine), {})
+        of_model = observed.setdefault(model_of(document.machine), {})
         for place in placed(document):
             if place.cell.value and place.cell.value > 0:
-                of_model.setdefault(place.key, []).append((place.cell.value, _half(place.cell)))
-                of_runs.setdefault(place.key, {})[i] = place.cell.value
+                of_model.setdefault(place.key, {})[i] = place.cell.value, _half(place.cell)
                 units[place.key] = place.unit
-    for of_runs in by_run.values():
-        _check_agreement(of_runs, named)
+    for cells in observed.values():
+        values = {key: {i: value for i, (value, _) in of_runs.items()} for key, of_runs in cells.items()}
+        _check_agreement(values, named)
     models = {
-        model: tuple(_entry(key, units[key], observed) for key, observed in sorted(cells.items()))
-        for model, cells in values.items()
+        model: tuple(_entry(key, units[key], [*runs.values()]) for key, runs in sorted(cells.items()))
+        for model, cells in observed.items()
     }
     hosts: dict[str, list[list[Possession]]] = {}
     for document in documents:

@@ -27,10 +27,9 @@ def evidence_of(cause: Cause) -> Evidence:
         UsageError: If there is none.
     """
     name = cause.name.replace("-", "_")
-    if cause.between and name + _BETWEEN not in _FUNCTIONS:
-        raise UsageError(f"{FILE}: cause {cause.name!r}: no function {name + _BETWEEN} yields its signs")
-    if name not in _FUNCTIONS and not cause.between:
-        raise UsageError(f"{FILE}: cause {cause.name!r}: no function {name} yields its signs")
+    required = name + _BETWEEN if cause.between else name
+    if required not in _FUNCTIONS:
+        raise UsageError(f"{FILE}: cause {cause.name!r}: no function {required} yields its signs")
     return cast(Evidence, _FUNCTIONS.get(name, _nothing))
 
 

@@ -34,9 +34,8 @@ def _increases(document: Document) -> Iterator[Fact]:
     """Yield by how much the error counters of each GPU increased, of several of one kind the most."""
     increases: dict[tuple[str, str, Known], float] = {}
     for course in courses(document.testcases, COUNTED):
-        first = course[0]
-        if len(course) > 1 and (name := COUNTED.get(first.name)) is not None:
-            key = (first.host, first.device, name)
+        if len(course) > 1:
+            key = (course[0].host, course[0].device, COUNTED[course[0].name])
             increases[key] = max(increases.get(key, 0.0), _increase(course))
     for (host, device, name), count in increases.items():
         yield Fact(name, count, device=device, host=host)
