@@ -39,17 +39,32 @@ def read(path: str | Path, most: int | None = None) -> bytes:
     Raises:
         OSError: If it cannot be read, or is larger.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except ValueError as error:  # a NUL, or what the file system's encoding lacks
-        raise OSError(errno.EINVAL, f"not a file name: {error}", str(path)) from error
-    try:
+    with _opened(path) as descriptor:
         kind = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         first = _of_pipe(descriptor, path) if stat.S_ISFIFO(kind) else b""
         os.set_blocking(descriptor, True)
         return first + _content(descriptor, path, LARGEST_MIB * 2**20 if most is None else most)
+
+
+@contextlib.contextmanager
+def _opened(path: str | Path, more: int = 0) -> Iterator[int]:
+    """The descriptor of a file; opening it does not wait for a process that writes to a pipe.
+
+    Args:
+        path: The file.
+        more: Further flags.
+
+    Raises:
+        OSError: If it cannot be opened.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | more)
+    except ValueError as error:  # a NUL, or what the file system's encoding lacks
+        raise OSError(errno.EINVAL, f"not a file name: {error}", str(path)) from error
+    try:
+        yield descriptor
     finally:
         os.close(descriptor)
 
@@ -88,11 +103,8 @@ def _content(descriptor: int, path: str | Path, most: int) -> bytes:
 def read_head(path: Path, most: int) -> bytes:
     """The first bytes of a regular file; nothing of others, and of those that cannot be read."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
-        try:
+        with _opened(path) as descriptor:
             return os.read(descriptor, most) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-        finally:
-            os.close(descriptor)
     except OSError:
         return b""
 
@@ -105,8 +117,7 @@ def read_own(path: Path, most: int) -> bytes:
         OSError: If it cannot be read, is larger than ``most`` bytes, or is not a regular file.
     """
     link = path.lstat()
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe may have no writer
-    try:
+    with _opened(path) as descriptor:
         status = os.fstat(descriptor)
         for entry in (link, status):
             if why := distrust(entry):
@@ -114,8 +125,6 @@ def read_own(path: Path, most: int) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "it is not a regular file", str(path))
         return _content(descriptor, path, most)
-    finally:
-        os.close(descriptor)
 
 
 def distrust(status: os.stat_result) -> str:
@@ -223,16 +232,13 @@ def remove_left(folder: Path, prefix: str) -> None:
     for path in folder.iterdir():
         if not name.fullmatch(path.name):
             continue
-        with contextlib.suppress(OSError):  # gone, in use, or a file system without locks
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                found = os.fstat(descriptor)
-                own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
-                if own and time.time() - found.st_mtime > _LEFT_S:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    path.unlink()
-            finally:
-                os.close(descriptor)
+        # An error: it is gone, in use, or on a file system without locks.
+        with contextlib.suppress(OSError), _opened(path, os.O_NOFOLLOW) as descriptor:
+            found = os.fstat(descriptor)
+            own = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+            if own and time.time() - found.st_mtime > _LEFT_S:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
 
 def umask() -> int:

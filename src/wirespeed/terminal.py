@@ -147,6 +147,13 @@ def shortened(text: str, most: int) -> str:
     return f"{text[: most - end - 1]}…{text[-end:]}"
 
 
+def first_clause(text: str) -> str:
+    """The beginning of the description of an option, which names it."""
+    for end in ("; ", ": ", " (", ", such as"):
+        text = text.partition(end)[0]
+    return text
+
+
 def short_lines(text: str) -> str:
     """A text without the middle of its long lines, except those that are mostly numbers: rows of tables."""
     if len(text) <= LONGEST_LINE:

@@ -35,7 +35,7 @@ def test_twenty_lines_have_verdict_remedy_paths_and_environment(down: Document) 
     assert any(line.startswith("remedy: reset the GPU") for line in lines)
     assert any(line.startswith("| ✖ fail | GPU ↔ GPU |") for line in lines)
     assert any(line.startswith("- versions: wirespeed ") for line in lines)
-    assert "- GPUs: 8 × NVIDIA A100-SXM4-40GB" in lines
+    assert "- GPUs: 8 x NVIDIA A100-SXM4-40GB" in lines
     assert text.count("<details>") == 1 == text.count("</details>") and text.endswith("</details>\n")
     assert "## device_to_device_memcpy_read_ce: fail" in text.partition("<details>")[2]
 

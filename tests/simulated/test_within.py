@@ -211,16 +211,6 @@ def test_a_dry_run_shows_order_and_times(capsys: pytest.CaptureFixture[str]) -> 
     assert "6 values of 1 testcase" in capsys.readouterr().out
 
 
-def test_the_list_shows_times_when_asked(capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = ["list", "--machine", f"simulated:{EIGHT}", "-t", "device_local_copy", "all_reduce"]
-    assert main(arguments) == 0
-    assert "about" not in capsys.readouterr().out
-    assert main([*arguments, "--time"]) == 0
-    assert capsys.readouterr().out.count("(about ") == 2
-    assert main([*arguments, "--time", "--json"]) == 0
-    assert all(0 < one["seconds"] < 20 for one in json.loads(capsys.readouterr().out))
-
-
 @pytest.mark.parametrize("given", [0, -1, "0s", "soon"])
 def test_a_limit_is_a_time(given: object) -> None:
     with pytest.raises(UsageError):

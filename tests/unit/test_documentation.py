@@ -123,7 +123,7 @@ def test_a_long_page_is_shown_by_the_pager(tmp_path: Path) -> None:
         theirs, ours = pty.openpty()
         fcntl.ioctl(ours, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         process = subprocess.Popen(
-            [sys.executable, "-m", "wirespeed", "help", name], stdout=ours,
+            [sys.executable, "-m", "wirespeed", "help", name], stdin=ours, stdout=ours,
             env={**os.environ, "PAGER": str(pager), "TERM": "xterm"},
         )  # fmt: skip
         assert process.wait(60) == 0

@@ -79,12 +79,17 @@ def test_texts_and_tables_are_laid_out_as_by_rich(width: int, monkeypatch: pytes
         with monkeypatch.context() as patch:
             patch.setattr(console, "_plain", lambda part, width: None)
             assert console.printed(style, *parts) == short
-        table = parts[-1]
-        assert not isinstance(table, str | Text)
-        measured = console.width_of(table)
-        with monkeypatch.context() as patch:
-            patch.setattr(console, "_rows", lambda table: None)
-            assert console.width_of(table) == measured
+
+
+@pytest.mark.parametrize(("width", "shown"), [(37, "± of limit"), (38, "± samples of limit")])
+def test_the_widest_detail_that_does_not_fit_is_left_out(width: int, shown: str) -> None:
+    """The values and their names are whole, whatever the width is."""
+    details = [Column(name, justify="right") for name in ("±", "samples", "of limit")]
+    (table,) = console.pieces(
+        Column("GB/s"), ["gpu0"], [["a copy", "254.81", "1%", "33 in 11", "93%"]], width, details
+    )
+    heading, values = table.plain.split("\n")
+    assert heading.split() == ["GB/s", "gpu0", *shown.split()] and "254.81" in values and len(values) <= width
 
 
 @pytest.mark.parametrize("command", [["doctor"], ["show"], ["compare", str(RECORDED)]])

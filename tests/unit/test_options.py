@@ -204,7 +204,7 @@ def test_a_wrong_value_is_found_when_the_record_is_made(wrong: dict[str, Any], s
 
 def test_the_rule_comes_from_the_tier_and_what_is_given() -> None:
     assert RunOptions().rule == Precise() and RunOptions(tier="full").rule == Precise(0.005, 10.0)
-    assert RunOptions(tier="quick").rule == Precise(0.01, 0.3, 1.0, 3, rounds=1)
+    assert RunOptions(tier="quick").rule == Precise(0.01, 0.2, 0.6, 3, rounds=1)
     assert RunOptions(tier="quick", time_budget=2.0).rule == Precise(0.01, 2.0, rounds=1)
     assert RunOptions(samples=5).rule == Fixed(5, 16) and RunOptions(copies=2).rule == Fixed(3, 2)
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
-import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -14,12 +11,9 @@ from difflib import get_close_matches
 from itertools import chain
 
 from ..errors import ExitCode, UsageError
-from ..terminal import PLAIN, colored, columns
+from ..terminal import colored, columns
 from .commands import COMMANDS, SHOWN, programs
 from .parser import Parser
-
-#: Pager and its options if the environment names none: colours, and no pager for less than a screen.
-_PAGER, _LESS = "less", "FRX"
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -47,18 +41,14 @@ def main(name: str, argv: Sequence[str]) -> int:
 
 def _show(text: str) -> None:
     """Print a text; if it is longer than the terminal, with the pager, as man does."""
-    words = shlex.split(os.environ.get("PAGER", _PAGER))
-    pager = shutil.which(words[0]) if words else None
-    if not sys.stdout.isatty() or pager is None or text.count("\n") < shutil.get_terminal_size().lines:
+    if not sys.stdout.isatty() or text.count("\n") < shutil.get_terminal_size().lines:
         print(text, end="", flush=True)
         return
-    environment = {"LESS": _LESS, "LESSCHARSET": "utf-8", **os.environ}
-    with subprocess.Popen([pager, *words[1:]], stdin=subprocess.PIPE, env=environment) as process:
-        handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is for the pager
-        try:
-            process.communicate(text.encode(sys.stdout.encoding, PLAIN))
-        finally:
-            signal.signal(signal.SIGINT, handler)
+    import pydoc
+
+    os.environ.setdefault("LESS", "FRX")  # colours, and no pager for less than a screen
+    os.environ.setdefault("LESSCHARSET", "utf-8")
+    pydoc.pager(text)
 
 
 def parser(name: str) -> Parser:

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 from ..errors import UsageError
-from ..terminal import colored, columns, error_line, meant
+from ..terminal import colored, columns, error_line, first_clause, meant
 from . import configuration
 from .commands import COMMANDS
 from .consumers import OPTION, InvalidUsage
@@ -247,11 +247,6 @@ class Parser(TakesOptions, argparse.ArgumentParser):
             verb = "has" if len(given) == 1 else "have"
             raise UsageError(f"{', '.join(given)} {verb} no effect {why}")
 
-    @property
-    def shown_groups(self) -> list[argparse._ArgumentGroup]:
-        """The groups of options that its help describes, not that of another command."""
-        return [group for group in self._action_groups if group.title not in self.elsewhere]
-
     def shown_examples(self) -> str:
         """The examples as lines of a text."""
         width = max((len(line) for line in self.examples), default=0)
@@ -277,7 +272,7 @@ class Parser(TakesOptions, argparse.ArgumentParser):
         formatter.add_usage(*self._usage(), self._mutually_exclusive_groups)
         for text in (self.description, self.shown_examples()):
             formatter.add_text(text)
-        for group in self.shown_groups:
+        for group in (group for group in self._action_groups if group.title not in self.elsewhere):
             formatter.start_section(group.title)
             formatter.add_text(group.description)
             formatter.add_arguments(group._group_actions)
@@ -294,9 +289,11 @@ class Parser(TakesOptions, argparse.ArgumentParser):
         ]
         formatter, width = self._get_formatter(), max(map(len, spelled), default=0) + 4
         parts = [self.format_usage().strip(), _filled(self.description or ""), self.shown_examples()]
+        room = max(columns() - width, 20)
+        clauses = (first_clause(formatter._expand_help(action)) for action in actions)
         lines = [
-            f"  {words:<{width - 2}}{_first_clause(formatter._expand_help(action), columns() - width)}"
-            for words, action in zip(spelled, actions, strict=True)
+            f"  {words:<{width - 2}}{textwrap.shorten(clause, room, placeholder=' ...')}"
+            for words, clause in zip(spelled, clauses, strict=True)
         ]
         parts += ["\n".join(["common options:", *lines])] if lines else []
         parts.append(f"{'all options' if self.command else 'exit codes'}: {self.prog} --help")
@@ -352,13 +349,6 @@ def _filled(text: str) -> str:
         kept = list(lines)
         parts += kept if is_kept else textwrap.wrap(" ".join(kept), columns() - 1, break_on_hyphens=False)
     return "\n".join(parts)
-
-
-def _first_clause(text: str, width: int) -> str:
-    """The beginning of a help text, on a line."""
-    for end in ("; ", ": ", " (", ", such as"):
-        text = text.partition(end)[0]
-    return textwrap.shorten(text, max(width, 20), placeholder=" ...")
 
 
 class _Help(argparse.Action):

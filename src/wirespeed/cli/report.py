@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     _Load = Callable[[str], Document]
 
 #: Maximum number of runs that are compared with each other; more make a page with one row per node.
-_MOST_COMPARED, _LARGEST_COMPARISON = 10, 50
+_MOST_COMPARED = 8
 
 
 def main(name: str, argv: Sequence[str]) -> int:
@@ -41,7 +41,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     run_files.return_files(options, options.files)
     if not options.files:
         raise UsageError("a file is required: a saved run, a log of another tool, or a folder of them")
-    is_page = options.output is None and (options.open or options.fleet or options.compare)
+    is_page = options.output is None and (options.open or options.fleet)
     suffix = options.output.suffix.lower() if options.output else ".html" if is_page else ""
     form = options.format or (format_of_suffix(suffix) if suffix else "" if options.output else "table")
     if not form:
@@ -76,11 +76,7 @@ def parser(name: str) -> Parser:
     out = arguments.add_argument_group("output")
     out.add_output_as(suffixes)
     out.add("--open", "write a page and open it in the browser")
-    kinds = out.add_mutually_exclusive_group()
-    kinds.add("--fleet", "a page with one row per node, without single values")
-    kinds.add(
-        "--compare", f"a page that compares more than {_MOST_COMPARED} runs, up to {_LARGEST_COMPARISON}"
-    )
+    out.add("--fleet", "a page with one row per node, without single values")
     out.add_report()
     out.add(
         "--for", "twenty lines to paste into an issue; the same as --format github",
@@ -137,12 +133,7 @@ def _write(options: argparse.Namespace) -> ExitCode:
     from ..results.output import Output
 
     files, form = options.files, options.format
-    most = _LARGEST_COMPARISON if options.compare else _MOST_COMPARED
-    if options.compare and len(files) > most:
-        raise UsageError(
-            f"at most {most} runs can be compared; without --compare, the page has one row per run"
-        )
-    is_fleet = options.fleet or len(files) > most
+    is_fleet = options.fleet or len(files) > _MOST_COMPARED
     if len(files) > 1 and form != "html":
         raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
     if options.fleet and form != "html":
@@ -158,7 +149,7 @@ def _write(options: argparse.Namespace) -> ExitCode:
 
     by, load = parsed.criteria(options), partial(_chosen, options=options)
     if is_fleet:
-        code = _fleet(files, output, by, load)
+        code = _fleet(files, output, options)
     else:
         shown = Style(verbose=options.verbose, all_cells=options.all_cells)
         code = _report(files, output, form, by, shown, load)
@@ -225,23 +216,16 @@ def _page(runs: Sequence[tuple[str, Document]], by: Criteria) -> tuple[str, list
     return of_all([run for run in runs if run[0] not in out]), broken
 
 
-def _fleet(files: Sequence[str], output: Output, by: Criteria, load: _Load) -> ExitCode:
+def _fleet(files: Sequence[str], output: Output, options: argparse.Namespace) -> ExitCode:
     """Write a page of many nodes; report each file that cannot be read. Return the exit code."""
     from ..results.read_many import read_many
 
     files = list(dict.fromkeys(files))
     with _progress(f"reading {len(files)} runs"):
-        read = read_many(files, partial(_checked, by=by), load)
+        read = read_many(files, partial(_part, options=options), partial(_chosen, options=options))
     with _progress(f"writing {output.path}"):
         text = find("html").joined(read.found, read.unreadable, Style()) if read.found else ""
     return _saved(text, len(files), read.unreadable, output)
-
-
-def _checked(file: str, document: Document, by: Criteria) -> CheckedRun:
-    """What the page of many runs needs of a run."""
-    from ..reports.checked_runs import CheckedRun
-
-    return CheckedRun.of(Judged(document, by, file), None)
 
 
 def _beside(file: str, kind: str, form: str) -> Path:

@@ -156,14 +156,15 @@ def far_below(judged: Sequence[Judgement], cells: Sequence[Placed]) -> Iterator[
     """Yield the values that pass a wide range far below the typical value, by index.
 
     Collectives between hosts reach from a fifth to all of what the NICs carry, because congestion, the
-    algorithm and the number of channels matter. Smaller arrays are slower, so that the largest counts.
+    algorithm and the number of channels matter. Smaller arrays are slower, so that the largest counts. Where
+    no limit is known, the typical value is that of a full set of modules, of which a host may have a part.
     """
     largest: dict[tuple[str, str, str], int] = {}
     for key, *_ in cells:
         largest[key[:3]] = max(key.bytes, largest.get(key[:3], 0))
     for i, judgement in enumerate(judged):
         key, value, normal = judgement.key, judgement.value, judgement.normal
-        passes = judgement.verdict is Verdict.PASS and judgement.unit is Unit.RATE
+        passes = judgement.verdict is Verdict.PASS and judgement.unit is Unit.RATE and judgement.limit
         if passes and value and normal and value < _FAR * normal and key.bytes >= largest[key[:3]]:
             yield i
 

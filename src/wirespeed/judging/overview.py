@@ -25,7 +25,7 @@ from .key_figures import KeyFigure, failures, fraction, key_figures
 from .localise import WrongData
 from .omissions import is_verified, unmeasured
 from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, path_kind, skipped
-from .published import OF_MODEL, OF_NICS
+from .published import OF_MODEL, OF_NETWORKS, OF_NICS
 from .qualification_verdict import first_words
 from .thresholds import AS_EXPECTED
 from .usual_ranges import UsualRanges
@@ -296,9 +296,9 @@ class _Summary:
         passed = [j for j in self.check.judgements if j.verdict is Verdict.PASS and j.value and j.normal]
         if not passed and any(j.reference == OF_NICS for j in self.check.judgements):
             return "within what the NICs allow; that is an upper bound, no reference is known"
+        if len(of := {judgement.reference for judgement in passed}) == 1 and of & {OF_MODEL, OF_NETWORKS}:
+            return f"as fast as {of.pop()}"
         known = [judgement.reference == OF_MODEL for judgement in passed]
-        if known and all(known):
-            return "as fast as others of this model"
         unknown = (j for j, is_known in zip(passed, known, strict=True) if not is_known)
         rates = (j for j in unknown if j.unit.more_is_better and not self.document.simulated)
         if any((judgement.value or 0.0) < AS_EXPECTED * (judgement.normal or 0.0) for judgement in rates):

@@ -192,7 +192,8 @@ class References:
             if run is None and directions_of(measured.key.testcase, measured.key.table, cell.row) != 1:
                 return None
             assert cell.expected
-            return _of_others(network.shares(network.MESSAGE), cell.expected[1] / OF_LINE[1], OF_NETWORKS)
+            one = _of_others(network.shares(network.MESSAGE), cell.expected[1] / OF_LINE[1], OF_NETWORKS)
+            return one if one.sources >= SOURCES else None
         hosts = hosts_of(self._machine, self._document.ranks, run.ranks)
         sheets = {sheet for sheet in self._sheets.values() if sheet}
         if hosts is None or hosts[1] != network.HOST_GPUS or len(sheets) != 1:
@@ -208,7 +209,9 @@ class References:
         }
         ring = found.pop(network.RING, None)
         used = algorithm(self._document, measured.result)
-        if ring is None or not found or (used.why and not used.is_sure):
+        if ring is None or ring.sources < SOURCES:
+            return None
+        if not found or (used.why and not used.is_sure):
             return ring
         (switched,) = found.values()
         return switched if used.is_sure else replace(switched, far=ring.far, otherwise=ring.least)
@@ -484,7 +487,8 @@ def _algorithm_of(row: PublishedRate, sheet: GpuSheet) -> str:
     """The algorithm of a published collective; empty if the source leaves it open."""
     subject = row.subject
     ranks = int(subject.devices) if subject.devices.isdigit() else 0
-    if not _RING_RANKS <= ranks <= _NVLS_RANKS:
+    least = _RING_RANKS if subject.operation == "all_reduce" else _OTHER_RING_RANKS
+    if not least <= ranks <= _NVLS_RANKS:
         return ""
     if subject.algorithm:
         return subject.algorithm

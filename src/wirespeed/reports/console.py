@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.measure import Measurement
 from rich.segment import Segment, Segments
 from rich.table import Column
 from rich.table import Table as RichTable
@@ -16,13 +14,12 @@ from rich.text import Text
 
 from ..document import Document
 from ..terminal import visible
-from ..units import format_size, many
+from ..units import many
+from .machine_texts import devices, hosts, ranks
 from .style import SIMULATED, Style
 
 #: Maximum length of a paragraph of a screen: a file may have texts of any length.
 _LONGEST_PARAGRAPH = 4000
-#: Blanks around a cell: above, right, below, left. And a width that no table has, in characters.
-_PADDING, _WIDE = (0, 2, 0, 0), 10_000
 #: Maximum number of warnings on a screen without ``-v``.
 _MOST = 50
 
@@ -57,51 +54,13 @@ def _flat(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
 
 
 def _plain(part: RenderableType, width: int) -> str | None:
-    """A text or table that fits, without colours; None if rich must lay it out, which takes far longer."""
+    """A text whose lines fit, without colours; None if rich must lay it out, which takes far longer."""
     if part == "":
         return "\n"
-    if isinstance(part, RichTable):
-        lines = _rows(part)
-        return lines if lines is not None and _widest(lines) <= width else None
-    if isinstance(part, Text) and part.end == "\n" and part.justify is None and part.plain.isprintable():
-        return f"{part.plain}\n" if cell_len(part.plain) <= width else None
+    if isinstance(part, Text) and part.end == "\n" and part.justify is None:
+        fits = all(line.isprintable() and cell_len(line) <= width for line in part.plain.split("\n"))
+        return f"{part.plain}\n" if fits else None
     return None
-
-
-def _widest(lines: str) -> int:
-    return max(map(cell_len, lines.splitlines()), default=0)
-
-
-def width_of(table: RichTable) -> int:
-    """The width of a table whose columns do not wrap, in characters."""
-    lines = _rows(table)
-    if lines is not None:
-        return _widest(lines)
-    console = Console(width=_WIDE)
-    return Measurement.get(console, console.options, table).maximum
-
-
-def _rows(table: RichTable) -> str | None:
-    """The lines of one of our tables: its columns side by side; None if it has what only rich lays out."""
-    columns = []
-    for column in table.columns:
-        is_left = column.justify == "left"
-        cells = [cell.plain if isinstance(cell, Text) else cell for cell in (column.header, *column.cells)]
-        texts = [cell for cell in cells if isinstance(cell, str) and _is_cell(cell)]
-        if len(texts) < len(cells) or not (is_left or column.justify == "right"):
-            return None
-        width = max(map(cell_len, texts))
-        blanks = [" " * (width - cell_len(text)) for text in texts]
-        columns.append([f"{text}{blank}" if is_left else f"{blank}{text}"
-                        for text, blank in zip(texts, blanks, strict=True)])  # fmt: skip
-    if table.box is not None or table.padding != _PADDING or table.pad_edge or not table.show_header:
-        return None
-    return "".join(f"{'  '.join(row).rstrip()}\n" for row in zip(*columns, strict=True))
-
-
-def _is_cell(text: str) -> bool:
-    """Whether a text is a line without what rich reads in texts: ``[style]`` and ``:emoji:``."""
-    return text.isprintable() and "[" not in text and text.count(":") < 2
 
 
 def _shortened(part: RenderableType, most: int) -> RenderableType:
@@ -135,19 +94,7 @@ class _Parts:
 def heading(document: Document, settings: Sequence[str] = ()) -> RenderableType:
     """Version, host, CPU, memory and GPUs, a note on an imported or simulated run, and settings in force."""
     machine = document.machine
-    cores = sum(len(node.cores) for node in machine.numa)
-    parts = [host] if (host := document.hostname) else []
-    if machine.cpu:
-        parts.append(machine.cpu)
-    if cores:
-        memory = format_size(sum(node.memory_bytes for node in machine.numa))
-        parts.append(f"{many(cores, 'core')}, {memory}, {many(len(machine.numa), 'NUMA node')}")
-    for model, gpus in groupby(machine.gpus, key=lambda gpu: gpu.model):
-        parts.append(f"{len(list(gpus))} x {model}")
-    parts += [count for kind, count in machine.counts.items() if kind.name in machine.others]
-    if machine.ranks:
-        hosts = len({rank.host for rank in machine.ranks})
-        parts.append(f"{many(len(machine.ranks), 'rank')} on {many(hosts, 'host')}")
+    parts = [*filter(None, [document.hostname]), *hosts(machine), *devices(machine), *ranks(machine)]
     lines: list[RenderableType] = [Text(f"wirespeed {document.version}", style="bold"), _Parts(parts)]
     if document.imported:
         lines.insert(1, Text(f"{document.origin}, not measured by wirespeed", style="bold magenta"))
@@ -187,7 +134,7 @@ def pieces(
     rows: Sequence[Sequence[Text | str]],
     width: int,
     details: Sequence[Column] = (),
-) -> list[RichTable]:
+) -> list[Text]:
     """A table; if it is too wide for the terminal, several, each with some of the columns.
 
     Args:
@@ -195,28 +142,39 @@ def pieces(
         columns: Headings of the columns of values.
         rows: For each row its label, the values, and the details.
         width: Columns of the terminal.
-        details: Additional columns behind the values; those that are empty in all rows are omitted.
+        details: Additional columns behind the values, without those that are empty in all rows, and the
+            widest of those that do not fit.
 
     Returns:
         The tables, in the order of their columns.
     """
     values = len(columns) + 1
-    label_width = max([len(str(heading.header)), *(len(row[0]) for row in rows)]) + 2
-    column_width = (
-        max(len(text) for texts in (columns, *(row[1:values] for row in rows)) for text in texts) + 2
-    )
-    at_once = max(1, (width - label_width) // column_width)
-    kept = [i for i in range(len(details)) if any(row[values + i] for row in rows)]
+    heads = [heading, *(Column(name, justify="right") for name in columns), *details]
+    widths = [max(len(text) for text in (str(head.header), *(row[i] for row in rows))) + 2
+              for i, head in enumerate(heads)]  # fmt: skip
+    one = sum(widths[:values]) <= width + 2
+    at_once = len(columns) if one else max(1, (width - widths[0]) // max(widths[1:values]))
+    kept = [i for i in range(values, len(heads)) if any(row[i] for row in rows)]
+    while kept and sum(widths[i] for i in (*range(min(values, at_once + 1)), *kept)) > width + 2:
+        kept.remove(max(kept, key=widths.__getitem__))
     tables = []
     for start in range(1, values, at_once):
-        shown = range(start, min(start + at_once, values))
-        piece = RichTable(
-            heading.copy(),
-            *(Column(columns[i - 1], justify="right", no_wrap=True) for i in shown),
-            *(details[i].copy() for i in kept),
-            box=None, padding=_PADDING, pad_edge=False, header_style="dim",
-        )  # fmt: skip
-        for row in rows:
-            piece.add_row(row[0], *(row[i] for i in shown), *(row[values + i] for i in kept))
-        tables.append(piece)
+        shown = [0, *range(start, min(start + at_once, values)), *kept]
+        tables.append(laid_out([heads[i] for i in shown], [[row[i] for i in shown] for row in rows]))
     return tables
+
+
+def laid_out(heads: Sequence[Column], rows: Sequence[Sequence[Text | str]]) -> Text:
+    """Columns side by side, each as wide as its longest cell, below their headings."""
+    columns = []
+    for head, cells in zip(heads, zip(*rows, strict=True), strict=True):
+        texts = [Text(str(head.header), style="dim")]
+        texts += [cell.copy() if isinstance(cell, Text) else Text(cell, style=head.style) for cell in cells]
+        width = max(text.cell_len for text in texts)
+        for text in texts:
+            text.align("right" if head.justify == "right" else "left", width)
+        columns.append(texts)
+    lines = [Text("  ").join(line) for line in zip(*columns, strict=True)]
+    for line in lines:
+        line.rstrip()
+    return Text("\n", no_wrap=True, overflow="ellipsis").join(lines)

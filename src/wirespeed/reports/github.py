@@ -6,7 +6,6 @@ others and identifies nobody: no folders, addresses or serial numbers.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import PurePath
 
@@ -15,11 +14,12 @@ from ..hardware.facts import ON, Facts, Known
 from ..judging.judged import Judged
 from ..statistics import grouped
 from ..terminal import one_line
-from ..units import format_size, many
+from ..units import many
 from .additions import report_of
 from .explanations import explanations
 from .figure_texts import extent, leading
 from .looks import shown
+from .machine_texts import devices, hosts
 from .markdown import escaped, table_lines, tables
 from .style import SIMULATED, Style
 
@@ -96,19 +96,13 @@ def environment(document: Document) -> Iterator[str]:
     versions |= {"NVIDIA driver": machine.driver} | document.libraries
     if machine.cuda:
         versions["its CUDA"] = f"{machine.cuda // 1000}.{machine.cuda % 1000 // 10}"
-    cores = sum(len(node.cores) for node in machine.numa)
-    memory = format_size(sum(node.memory_bytes for node in machine.numa))
-    nodes = f"{many(cores, 'core')}, {memory}, {many(len(machine.numa), 'NUMA node')}" if cores else ""
     around = {"virtual machine": Known.HYPERVISOR, "container": Known.CONTAINER}
     places = [name for name, fact in around.items() if facts.text(fact) == ON]
-    models = Counter(gpu.model for gpu in machine.gpus)
-    gpus = [f"{count} × {model}" for model, count in models.items()]
-    gpus += [count for kind, count in machine.counts.items() if kind.name in machine.others]
     logs = [f"{log.tool} {log.version}".strip() for log in document.imported]
     rows = {
         "versions": ", ".join(f"{name} {text}" for name, text in versions.items() if text),
-        "host": " · ".join(filter(None, (machine.cpu, nodes, *places))),
-        "GPUs": ", ".join(gpus) or "none",
+        "host": " · ".join([*hosts(machine), *places]),
+        "GPUs": ", ".join(devices(machine)) or "none",
         "NICs": ", ".join(_nics(facts)),
         "settings": ", ".join(facts.several(Known.NCCL_VARIABLES)),
         "logs of": ", ".join(dict.fromkeys(logs)),

@@ -75,11 +75,21 @@ def is_large(table: Table) -> bool:
     return not table.is_curve and max(len(table.rows.labels), len(table.columns.labels)) > _READABLE
 
 
+def place_of(table: Table, cell: Cell) -> str:
+    """The labels of a cell; only the column if the table has one row."""
+    column = table.columns.labels[cell.column]
+    return column if len(table.rows.labels) == 1 else f"{table.rows.labels[cell.row]}, {column}"
+
+
 def digest(table: Table, digits: int = EXACT) -> str:
-    """Number, range and median of the values of a table that is too large to read."""
-    values = sorted(table.values())
-    if not values:
+    """Number, range and median of the values of a table that is too large to read, and where the ends are."""
+    measured = [(cell.value, place_of(table, cell)) for cell in table.cells if cell.value is not None]
+    if not measured:
         return "no value was measured"
-    scale, unit = fitting(table.unit, values)
-    low, middle, high = (number(value, scale, digits) for value in (values[0], median(values), values[-1]))
-    return f"{many(len(values), 'value')}: lowest {low}, median {middle}, highest {high} {unit}"
+    scale, unit = fitting(table.unit, table.values())
+    ends = (("lowest", *min(measured)), ("highest", *max(measured)))
+    low, high = (f"{end} {number(value, scale, digits)} {unit} ({place})" for end, value, place in ends)
+    middle = number(median(sorted(value for value, _ in measured)), scale, digits)
+    lost = len(table.cells) - len(measured)
+    text = f"{many(len(measured), 'value')}: {low}, median {middle}, {high}"
+    return text + (f"; {lost} without a value" if lost else "")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 from ..document import Document, Status, TestcaseResult
@@ -18,6 +17,7 @@ from .check_texts import applicable, gate_text
 from .checked_runs import ERROR, PASS, CheckedRun, counted_words
 from .explanations import explanations
 from .grid import Grid, digest, is_large
+from .machine_texts import components
 from .style import SIMULATED, Style
 from .testcase_texts import closing, counted, data_word
 from .values import footnotes
@@ -84,10 +84,7 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
         yield from ("", counts or "no values")
         yield from _judged(judged)
         yield ""
-    models = Counter(gpu.model for gpu in machine.gpus)
-    others = [count for kind, count in machine.counts.items() if kind.name in machine.others]
-    facts = [machine.cpu, *(f"{n} x {model}" for model, n in models.items()), *others, document.started]
-    yield " · ".join(escaped(fact) for fact in facts if fact)
+    yield " · ".join(escaped(part) for part in (components(machine), document.started) if part)
     if warnings := explanations(document, lacking=check.missing):
         yield ""
         yield from (f"- **warning**: {escaped(text)}" for text in warnings)

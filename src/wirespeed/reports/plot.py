@@ -400,10 +400,10 @@ def render(judged: Judged, style: Style) -> str:
         tables = [table for table in result.tables if any(cell.value is not None for cell in table.cells)]
         if not tables:
             if style.verbose or not result.status.good:
-                parts += ["", headed(result, document, check).append(f": {result.reason}", style="dim")]
+                parts += ["", headed(result, judged).append(f": {result.reason}", style="dim")]
             continue
         why = f": {result.reason}" if result.reason else ""
-        parts += ["", headed(result, document, check).append(why, style="red")]
+        parts += ["", headed(result, judged).append(why, style="red")]
         counts = f"; counts {result.counts}" if result.counts else ""
         parts.append(Text(result.description + counts, style="dim"))
         for table in tables:

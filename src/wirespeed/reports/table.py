@@ -9,7 +9,6 @@ from itertools import groupby
 from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.table import Column
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
@@ -17,19 +16,18 @@ from ..judging.check import Check
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..measurement import Axis, Unit
-from ..statistics import grouped, summarise
+from ..statistics import grouped
 from ..tables import SKEW, Cell, Table
 from ..units import fitting, format_time, many
 from .additions import report_of
-from .console import heading, pieces, printed, warnings, width_of
+from .console import heading, pieces, printed, warnings
 from .explanations import explanations
-from .grid import Grid, GridCell, is_large
+from .grid import Grid, GridCell, digest, is_large, place_of
 from .looks import SIGNS
 from .style import Style
 from .testcase_texts import buffers, closing, data_word
 from .values import footnotes, number
 
-_WIDE = 10_000  #: characters: wider than any table
 #: A value is marked as uncertain if its relative confidence interval is wider than this.
 _UNCERTAIN = 0.05
 #: Maximum number of cells listed that used a rarer transport.
@@ -57,8 +55,7 @@ def render(judged: Judged, style: Style) -> str:
         if any(one.values() if result.status is Status.INTERRUPTED else one.cells for one in result.tables)
     ]  # fmt: skip
     for block in _blocks(measured, style.width):
-        shown = _rows(block, document, check) if len(block) > 1 else _single(block[0], document, check, style)
-        parts += ["", shown]
+        parts += ["", _rows(block, judged, style) if len(block) > 1 else _single(block[0], judged, style)]
     return printed(style, *parts, _closing(document, check, style))
 
 
@@ -80,13 +77,13 @@ def _blocks(results: list[TestcaseResult], width: int) -> Iterator[list[Testcase
     for _, group in groupby(results, key=shape):
         block = list(group)
         several = len(block) > 1 and len(block[0].tables[0].columns.labels) > 1
-        if several and width_of(_together(block)) > width:
+        if several and len(_together(block, width)) > 1:
             yield from ([result] for result in block)
         else:
             yield block
 
 
-def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTable:
+def _together(block: list[TestcaseResult], width: int, check: Check | None = None) -> list[Text]:
     """Several one-row testcases as one table, each with its verdict unless it passes."""
     tables = [result.tables[0] for result in block]
     several = len(tables[0].columns.labels) > 1
@@ -104,31 +101,33 @@ def _together(block: list[TestcaseResult], check: Check | None = None) -> RichTa
         least = f"{min(used):.0%}" if used else ""
         rows.append([name, *map(_text, entries), *([least] if several else _details(entries[0], grid))])
     details = _DETAILS[-1:] if several else _DETAILS
-    (table,) = pieces(Column(grid.unit, no_wrap=True), grid.columns.labels, rows, _WIDE, details)
-    return table
+    return pieces(Column(grid.unit), grid.columns.labels, rows, width, details)
 
 
-def _rows(block: list[TestcaseResult], document: Document, check: Check) -> RenderableType:
+def _rows(block: list[TestcaseResult], judged: Judged, style: Style) -> RenderableType:
     """Several one-row testcases as one table, and which bytes their values count."""
+    document = judged.document
     sizes = dict.fromkeys(filter(None, (buffers(document, result) for result in block)))
     by_counts = grouped((result.counts, result.name) for result in block if result.counts != _ONCE)
     counts = [Text(f"counts {text}: {', '.join(names)}", style="dim") for text, names in by_counts.items()]
     means = list(dict.fromkeys(text.plain for result in block for text in shared(result)))
     counts = [Text(", ".join(sizes), style="dim"), *counts] if sizes else counts
-    return Group(_together(block, check), *counts, *(Text(text, style="dim") for text in means))
+    return Group(
+        *_together(block, style.width, judged.check), *counts, *(Text(text, style="dim") for text in means)
+    )
 
 
-def _single(result: TestcaseResult, document: Document, check: Check, style: Style) -> RenderableType:
+def _single(result: TestcaseResult, judged: Judged, style: Style) -> RenderableType:
     """One testcase with its tables, under a heading."""
     about = result.description + (f"; counts {result.counts}" if result.counts not in ("", _ONCE) else "")
-    parts: list[RenderableType] = [headed(result, document, check), Text(about, style="dim")]
+    parts: list[RenderableType] = [headed(result, judged), Text(about, style="dim")]
     for table in result.tables:
         if len(result.tables) > 1:
             parts.append(Text(table.title, style="italic"))
         if table.is_curve:
             parts += _curve(table, style)
         elif is_large(table) and not style.verbose:
-            parts.append(_summary(table))
+            parts.append(Text(digest(table)))
         else:
             parts += _matrix(table, style, result.tables)
         if table.is_curve or len(table.columns.labels) > 1:
@@ -136,9 +135,9 @@ def _single(result: TestcaseResult, document: Document, check: Check, style: Sty
     return Group(*parts, *shared(result))
 
 
-def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
+def headed(result: TestcaseResult, judged: Judged) -> Text:
     """The name of a testcase, its verdict, and what is known of its data."""
-    verdict = check.testcases[result.name]
+    document, verdict = judged.document, judged.check.testcases[result.name]
     line = Text(result.name, style="bold")
     line.append(f"  {verdict.word}", style=SIGNS[verdict].style)
     if (data := data_word(document, result)) and data != verdict.word:
@@ -151,7 +150,7 @@ def headed(result: TestcaseResult, document: Document, check: Check) -> Text:
 def shared(result: TestcaseResult) -> list[Text]:
     """The transport to the memory of other ranks, and the cells that used a rarer one."""
     table = result.tables[0]
-    cells = grouped((cell.means, _where(table, cell)) for cell in table.cells if cell.means)
+    cells = grouped((cell.means, place_of(table, cell)) for cell in table.cells if cell.means)
     if not cells:
         return []
     most = max(cells, key=lambda means: len(cells[means]))
@@ -167,9 +166,7 @@ def shared(result: TestcaseResult) -> list[Text]:
 
 
 #: Additional columns of tables with one column of values; of those with several, only the last.
-_DETAILS = [
-    Column(name, justify="right", no_wrap=True, style="dim") for name in ("±", "min", "max", "n", "of limit")
-]
+_DETAILS = [Column(name, justify="right", style="dim") for name in ("±", "min", "max", "n", "of limit")]
 
 
 def _text(entry: GridCell) -> Text:
@@ -200,7 +197,7 @@ def _matrix(table: Table, style: Style, beside: Sequence[Table]) -> list[Rendera
         [Text(name, style="dim"), *map(_text, entries), *(_details(entries[0], grid) if single else ())]
         for name, entries in zip(grid.rows.labels, grid.entries, strict=True)
     ]
-    heading = Column(grid.unit, no_wrap=True)
+    heading = Column(grid.unit)
     tables = pieces(heading, grid.columns.labels, rows, style.width, _DETAILS if single else ())
     return [*tables, *_use(table)]
 
@@ -216,7 +213,7 @@ def _use(table: Table) -> list[RenderableType]:
     of = limits[0] if len(limits) == 1 else f"{limits[0]} to {limits[-1]}"
     share = f"{low:.1%}"
     if share != f"{high:.1%}":
-        share += f" ({_where(table, worst)}) to {high:.1%}"
+        share += f" ({place_of(table, worst)}) to {high:.1%}"
     return [Text(f"{share} of the limit, {of} {unit}", style="dim")]
 
 
@@ -229,36 +226,6 @@ def _intervals(table: Table) -> list[Text]:
     rounds = sorted({len(cell.rounds) for cell in table.cells if cell.rounds})
     many_rounds = f"{rounds[0]}" if len(rounds) == 1 else f"{rounds[0]} to {rounds[-1]}"
     return [Text(f"±{low}{f' to ±{high}' if low != high else ''} in {many_rounds} rounds", style="dim")]
-
-
-def _where(table: Table, cell: Cell) -> str:
-    """The labels of a cell; only the column if the table has one row."""
-    column = table.columns.labels[cell.column]
-    return column if len(table.rows.labels) == 1 else f"{table.rows.labels[cell.row]}, {column}"
-
-
-def _summary(table: Table) -> RenderableType:
-    """The median and range of a matrix that is too large to read."""
-    scale, unit = fitting(table.unit, table.values())
-    measured = [cell for cell in table.cells if cell.value is not None]
-    if not measured:
-        return Text("no value was measured")
-
-    def where(cell: Cell) -> str:
-        return f"row {table.rows.labels[cell.row]}, column {table.columns.labels[cell.column]}"
-
-    def value_of(cell: Cell) -> float:
-        return cell.value or 0.0
-
-    low, high = min(measured, key=value_of), max(measured, key=value_of)
-    middle = summarise([value_of(cell) for cell in measured]).median
-    about = f"of {many(len(measured), 'value')}; {len(table.cells) - len(measured)} without a value"
-    rows = [
-        ["median", number(middle, scale), about],
-        ["lowest", number(value_of(low), scale), where(low)],
-        ["highest", number(value_of(high), scale), where(high)],
-    ]
-    return pieces(Column(unit, no_wrap=True), [""], rows, _WIDE, [Column("")])[0]
 
 
 def _curve(table: Table, style: Style) -> list[RenderableType]:
@@ -278,8 +245,8 @@ def _curve(table: Table, style: Style) -> list[RenderableType]:
         if any(entry.cell for entry in entries)
     ]
     bars = len(columns) == 1 and len(values) > 1 and room >= 12
-    details = [Column("logarithmic" if table.unit is Unit.TIME else "", no_wrap=True, style="cyan")]
-    heading = Column(grid.rows.name, justify="right", no_wrap=True)
+    details = [Column("logarithmic" if table.unit is Unit.TIME else "", style="cyan")]
+    heading = Column(grid.rows.name, justify="right")
     tables = pieces(heading, columns, rows, style.width, details if bars else ())
     if len(shown) == len(grid.rows.labels):
         return [*tables]

@@ -14,7 +14,7 @@ from ..collectives.operations import OPERATIONS
 from ..data import efficiencies, gpu_sheet
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
-from ..hardware.judged_sizes import JUDGED_BYTES
+from ..hardware.judged_sizes import JUDGED_BYTES, JUDGED_COPY_BYTES
 from ..hardware.limits import Allowance, allowances, links_among, slowest_sender
 from ..hardware.network import Network, rate_of
 from ..hardware.topology import Link, LinkKind, Machine
@@ -260,10 +260,12 @@ def between_hosts(
     links = [i for i, link in enumerate(machine.links) if _NETWORK in (link.source, link.destination)]
     if layout is None or not links or run.operation not in OPERATIONS or shares_nvlink(machine):
         return None
-    if run.operation == SENDRECV and nics and nics.count:
-        one = nics.rate / nics.count
-        return _over_nic(nics.rate, 1, one, links[0], judged=size >= JUDGED_BYTES)
     hosts, per_host = layout
+    nvlink = any(link.kind is LinkKind.NVLINK for link in machine.links)
+    if run.operation == SENDRECV and nics and nics.count:
+        within = per_host == 1 or (nvlink and _inside(machine, per_host) is not None)  # else little is known
+        judged = within and size >= JUDGED_COPY_BYTES
+        return _over_nic(nics.rate, 1, nics.rate / nics.count, links[0], judged=judged)
     network = min(machine.links[i].capacity or 0.0 for i in links)
     per_gpu, inside = _to_host(machine), _inside(machine, per_host)
     if per_host > 1 and inside is None and per_gpu is None:
@@ -279,8 +281,7 @@ def between_hosts(
     # Switches that reduce halve what a host sends; switches of NVLink what a GPU sends.
     peak = network * operation.factor(run.ranks) if operation.effective > 1 else None
     if peak and inside:
-        reduced = operation.effective if any(link.kind is LinkKind.NVLINK for link in machine.links) else 1.0
-        peak = min(peak, reduced * inside)
+        peak = min(peak, (operation.effective if nvlink else 1.0) * inside)
     low, typical = (
         limit * rate_of(rates, Engine.NCCL, LinkKind.NETWORK, Access.READ).efficiency
         for rates in efficiencies()

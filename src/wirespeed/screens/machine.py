@@ -16,6 +16,7 @@ from ..hardware.topology import Cache, Link, LinkKind, Machine
 from ..model import Executor
 from ..reports import Style
 from ..reports.console import pieces, printed
+from ..reports.machine_texts import ranks
 from ..units import GB, format_size
 
 
@@ -97,9 +98,7 @@ def _tree(machine: Machine, width: int) -> list[RenderableType]:
     links = [link for link in machine.links if link.source != link.destination]
     if links:
         branches.append(("links", _links(links, width - 6)))
-    if machine.ranks:
-        hosts = len({rank.host for rank in machine.ranks})
-        branches.append((f"{len(machine.ranks)} ranks on {hosts} hosts", []))
+    branches += [(text, []) for text in ranks(machine)]
     if not machine.gpus:
         branches.append(("no GPU", []))
     branches += [(f"note: {note}", []) for note in machine.notes]

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from msgspec.structs import replace as changed
 from rich.console import RenderableType
 from rich.table import Column
-from rich.table import Table as RichTable
 from rich.text import Text
 
 from ..document import Document, Status, TestcaseResult
@@ -21,7 +20,7 @@ from ..judging.path_kinds import COLLECTIVES, GPU_GPU, PathKind, path_kind, path
 from ..judging.verdict import Verdict
 from ..measurement import Axis
 from ..reports import Style
-from ..reports.console import heading, pieces, printed, width_of
+from ..reports.console import heading, pieces, printed
 from ..reports.explanations import explanations
 from ..reports.grid import Grid, GridCell, digest, is_large
 from ..reports.looks import SIGNS
@@ -44,8 +43,8 @@ _MORE = {
 }  # fmt: skip
 #: Maximum number of testcases that are shown of a kind of path of which no key figure was measured.
 _OTHERS = 4
-#: Maximum number of pieces into which a table is split by its columns, and a width that no table has.
-_PIECES, _WIDE = 2, 10_000
+#: Maximum number of pieces into which a table is split by its columns.
+_PIECES = 2
 #: What is signed in tables, and the words of the legend.
 _SIGNED = {
     Verdict.FAIL: "fail", Verdict.WARN: "warn", Verdict.IMPLAUSIBLE: "above the limit",
@@ -159,7 +158,7 @@ class Tables:
         else:
             yield self._digest(result)
 
-    def _shown(self, title: str, table: Table, keys: Sequence[Sequence[_Place]]) -> list[RichTable]:
+    def _shown(self, title: str, table: Table, keys: Sequence[Sequence[_Place]]) -> list[Text]:
         """A table with signs, in two pieces if it is too wide for one; empty if these are not enough.
 
         Args:
@@ -173,10 +172,7 @@ class Tables:
             [label, *map(_text, entries, row)]
             for label, entries, row in zip(grid.rows.labels, grid.entries, verdicts, strict=True)
         ]
-        heading = Column(f"{title}, {grid.unit}", no_wrap=True)
-        tables = pieces(heading, grid.columns.labels, rows, _WIDE)
-        if width_of(tables[0]) > self._width:
-            tables = pieces(heading, grid.columns.labels, rows, self._width)
+        tables = pieces(Column(f"{title}, {grid.unit}"), grid.columns.labels, rows, self._width)
         if len(tables) > _PIECES:
             return []
         self.signed.update(verdict for row in verdicts for verdict in row if verdict in _SIGNED)

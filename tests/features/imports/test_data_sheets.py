@@ -226,7 +226,8 @@ def test_a_path_between_sockets_is_no_nvlink(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "bus", "capacity", "verdict"),
     [
-        (R3090, 48.0, 56.25, Verdict.PASS), (R3090, 12.0, 56.25, Verdict.WARN),
+        (R3090, 48.0, 56.25, Verdict.PASS), (R3090, 31.6, 56.25, Verdict.PASS),
+        ("NVIDIA H100 NVL", 60.0, 318.7, Verdict.WARN),
         ("NVIDIA H100 NVL", 210.0, 318.7, Verdict.PASS), ("Tesla V100-SXM2-16GB", 45.0, 50.0, Verdict.PASS),
     ],
 )  # fmt: skip
@@ -240,6 +241,18 @@ def test_collectives_of_two_gpus_show_their_nvlinks(
     check = judge(document)
     assert check.verdict is verdict
     assert verdict is Verdict.PASS or all("if bridged" in one.why for one in check.judgements)
+
+
+@pytest.mark.parametrize(
+    ("bus", "verdict"), [(31.4, Verdict.PASS), (20.0, Verdict.PASS), (12.0, Verdict.UNKNOWN)]
+)
+def test_two_desktop_cards_without_a_bridge_are_as_slow_as_pcie(
+    bus: float, verdict: Verdict, tmp_path: Path
+) -> None:
+    """Through the memory of the host, they reach 12 GB/s, which says nothing of NVLinks."""
+    document = imported(tmp_path, all_reduce(R3090, 1, 2, bus))
+    assert not any(link.kind is LinkKind.NVLINK for link in document.machine.links)
+    assert judge(document).verdict is verdict
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,13 @@ import wirespeed
 from tests.features.imports.test_assumed import H100, all_reduce
 from tests.features.imports.test_formats import imported
 from wirespeed.cli.main import main
+from wirespeed.data import gpu_sheet
 from wirespeed.document import CollectiveInfo, Document, RankInfo
 from wirespeed.features.imports.host_facts import NcclLines
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
+from wirespeed.judging.judged import Judged
+from wirespeed.judging.published_network import RING, lines
 from wirespeed.judging.verdict import Verdict
 from wirespeed.results.imported_limits import UNKNOWN, between_hosts, with_network
 from wirespeed.tables import BUSBW, Cell
@@ -323,7 +326,8 @@ def large(busbw: float, operation: str = "all_reduce", model: str = H100, size: 
         (large(163.2, "all_gather"), "8x200G", Verdict.WARN),
         (large(130.9, "all_gather"), "8x200G", Verdict.WARN),
         (large(130.6, "all_gather"), "8x200G", Verdict.FAIL),
-        (large(130.0, "all_gather", size=GIB), "8x200G", Verdict.PASS),  # from 2 GiB on
+        (large(150.0, "all_gather", size=2 * GIB), "8x200G", Verdict.WARN),  # smaller arrays are not compared
+        (large(150.0, "all_gather", size=2 * GIB - 2**20), "8x200G", Verdict.PASS),
         (large(301.0), "8x400G", Verdict.PASS), (large(300.0), "8x400G", Verdict.WARN),  # NVLink is the limit
         # Where NICs limit switches that reduce, 0.859; less than half of that may be a ring.
         (large(302.9), "8x200G", Verdict.PASS), (large(302.5), "8x200G", Verdict.WARN),
@@ -336,6 +340,9 @@ def large(busbw: float, operation: str = "all_reduce", model: str = H100, size: 
         (large(17.7, "sendrecv"), "8x200G", Verdict.WARN), (large(17.6, "sendrecv"), "8x200G", Verdict.FAIL),
         (large(22.2, "sendrecv"), "200 GB/s", Verdict.UNKNOWN),  # the number of NICs is not known
         (large(50.0, "sendrecv"), "8x200G", Verdict.PASS),  # over two of them
+        (large(17.6, "sendrecv", size=2**27), "8x200G", Verdict.FAIL),
+        (large(17.6, "sendrecv", size=2**26), "8x200G", Verdict.UNKNOWN),
+        (large(17.6, "sendrecv", model="NVIDIA L40S"), "8x200G", Verdict.UNKNOWN),  # within a host, over PCIe
     ],
 )  # fmt: skip
 def test_what_others_reach_over_such_nics(text: str, nics: str, verdict: Verdict, tmp_path: Path) -> None:
@@ -343,7 +350,34 @@ def test_what_others_reach_over_such_nics(text: str, nics: str, verdict: Verdict
     assert judge(wirespeed.load_log(tmp_path / "log.txt", nics=nics)).verdict is verdict
 
 
+@pytest.mark.parametrize(
+    ("text", "nics", "says"),
+    [
+        (large(189.0, "all_gather"), "8x200G", "as fast as others over such NICs"),
+        (large(330.0), "8x200G", "as fast as others over such NICs"),
+        (large(470.0), "8x400G", "within what the NICs allow; that is an upper bound, no reference is known"),
+    ],
+)
+def test_what_a_value_was_compared_with_is_said(text: str, nics: str, says: str, tmp_path: Path) -> None:
+    """Two hosts with 8 x 400 Gb/s are faster than a ring, as fast as no other source is known to be."""
+    (tmp_path / "log.txt").write_text(text)
+    assert says in Judged(wirespeed.load_log(tmp_path / "log.txt", nics=nics)).overview.sentence
+
+
 def test_a_log_that_names_its_nics_is_compared_with_others(tmp_path: Path) -> None:
     nccl = speeds("node0", 8, 200_000) + speeds("node1", 8, 200_000)
     (judged, _) = judge(imported(tmp_path, logged(large(17.6, "sendrecv"), nccl))).judgements
     assert judged.verdict is Verdict.FAIL and judged.why.endswith("compared with others over such NICs")
+
+
+@pytest.mark.parametrize(("hosts", "alike"), [(1, 0), (2, 1), (16, 1), (17, 0)])
+def test_hosts_that_published_rings_had(hosts: int, alike: int) -> None:
+    """Larger networks have other bottlenecks; switches reduce for two hosts, and those of A100s do not."""
+    known, before = gpu_sheet(H100), gpu_sheet("NVIDIA A100-SXM4-80GB")
+    assert known and before
+    sheet, older = known[1], before[1]
+    assert len(list(lines(sheet, 400e9, hosts, "all_gather"))) == alike
+    assert not list(lines(sheet, 400e9, hosts, "alltoall"))
+    both = [line.how for line in lines(sheet, 200e9, hosts, "all_reduce")]
+    assert both == [RING, "9.0"][: 2 if hosts == 2 else alike]
+    assert len(list(lines(older, 50e9, hosts, "all_reduce"))) == alike

@@ -121,3 +121,20 @@ def test_one_slower_testcase_never_gets_a_milder_verdict(path: Path) -> None:
 def test_every_log_has_a_source() -> None:
     page = (FOLDER.parents[2] / "docs/results/published.md").read_text()
     assert [path.stem for path in FOLDER.rglob("*.txt") if f"`{path.stem}`" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("rate", "verdict"),
+    [(318.0, Verdict.PASS), (316.5, Verdict.WARN), (254.5, Verdict.WARN), (253.0, Verdict.FAIL)],
+)
+def test_c2c_of_a_model_without_rates_is_compared_with_modules_that_have_such_links(
+    rate: float, verdict: Verdict, tmp_path: Path
+) -> None:
+    """Two publishers know other GH200s: 337.6 GB/s at least; 6% less are usual, a fifth below fails."""
+    (tmp_path / "log.txt").write_text(
+        "nvbandwidth Version: v0.10.0\nDevice 0: NVIDIA GH200 144G HBM3e\n\n"
+        "Running host_to_device_memcpy_ce.\n"
+        f"memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n           0\n 0     {rate:.2f}\n\n"
+    )
+    (judged,) = wirespeed.judge(wirespeed.load_log(tmp_path / "log.txt")).judgements
+    assert judged.verdict is verdict and judged.reference == "modules with such links"

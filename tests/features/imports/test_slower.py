@@ -13,9 +13,11 @@ import pytest
 from msgspec.structs import replace as struct_replace
 
 import wirespeed
+from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.features import imports
 from wirespeed.features.imports.log import FoundCollective, FoundLog, FoundTable
+from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.measurement import Unit
@@ -139,3 +141,29 @@ def test_memory_of_a_shared_host_raises_no_alarm() -> None:
         run = measured_slower(document, lambda name, *_, own=chosen: 0.62 if name in own else 1.0)
         bad = [one for one in judge(run).judgements if one.verdict.is_bad and one.key.testcase in names]
         assert chosen & names and not bad, bad
+
+
+@pytest.mark.parametrize(("given", "verdict"), [(None, Verdict.PASS), (460.8e9, Verdict.WARN)])
+def test_memory_of_an_unknown_number_of_modules_is_not_compared_with_all_of_them(
+    given: float | None, verdict: Verdict, tmp_path: Path
+) -> None:
+    """Two sockets of 28 cores, each with some of its 12 channels; of a known capacity, it is 27%."""
+    (tmp_path / "log.txt").write_text(
+        "Intel(R) Memory Latency Checker - v3.10\n"
+        "Measuring Memory Bandwidths between nodes within system\n"
+        "Bandwidths are in MB/sec (1 MB/sec = 1,000,000 Bytes/sec)\n"
+        "Using all the threads from each core if Hyper-threading is enabled\n"
+        "Using Read-only traffic type\n                Numa node\nNuma node            0       1\n"
+        "       0        125000.0 54457.4\n       1        54387.1 157000.0\n"
+    )
+    server = parse("hgx-b200-8")
+    links = tuple(
+        replace(link, capacity=given) for link in server.links
+        if link.kind is LinkKind.MEMORY and "gpu" not in link.source
+    )  # fmt: skip
+    numa = tuple(replace(node, cpus=tuple(range(28 * i, 28 * i + 28))) for i, node in enumerate(server.numa))
+    machine = replace(
+        server, cpu="AMD EPYC 9354 32-Core Processor", gpus=(), numa=numa, links=links, simulated=False
+    )
+    found = judge(wirespeed.load_log(tmp_path / "log.txt", machine)).judgements
+    assert {one.verdict for one in found if one.key.testcase == "host_stream_read" and one.value} == {verdict}

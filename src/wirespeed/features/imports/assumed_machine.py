@@ -351,7 +351,8 @@ def _nvlinks(
     Without a switch, two GPUs have the smallest possible number of links that explains their fastest copy;
     none if PCIe explains it. A pair whose copies no number explains, and no other pair has that number, has
     another path, such as between sockets. Without copies between GPUs, what connects them is unknown, unless
-    a collective of two says how many they have at least: a slower one does not mean that there are none.
+    a collective of two says how many they have at least: a slower one does not mean that there are none. Only
+    of desktop cards few have a bridge: one that PCIe explains says nothing of bridges.
     """
     if sheet is None or not sheet.links or count < 2:
         return [], set(), ""
@@ -361,6 +362,8 @@ def _nvlinks(
     if sheet.switch and (count > _MOST_WITHOUT_SWITCH or not best):
         return _switched(count, sheet)
     slowest = (pcie.rate(sheet.pcie, sheet.lanes) or (0.0,))[0]
+    if not best and count == 2 and of_two and sheet.desktop and of_two <= slowest:
+        return [], set(), ""
     if not best and count == 2 and of_two:
         numbers = dict.fromkeys(every, _explaining_links(sheet, of_two))
         return _bridges(sheet, numbers, "from the values" if of_two > slowest else "if bridged"), every, ""

@@ -30,11 +30,6 @@ class ComparedRun:
     comparison: Comparison | None = None
     about: str = ""
 
-    @property
-    def is_comparable(self) -> bool:
-        """Whether any value was compared with one of the first run."""
-        return self.comparison is not None and self.comparison.compared > 0
-
     @cached_property
     def rows(self) -> list[Change]:
         """The changed cells, the worst first."""

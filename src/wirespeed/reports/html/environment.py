@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Any
 
@@ -10,6 +10,7 @@ from ...document import Document
 from ...hardware.devices import Gpu
 from ...options import RunOptions, declared
 from ...statistics import grouped
+from ...terminal import first_clause
 from ...units import format_size, format_time, many
 
 #: Options that other rows show, or that say nothing to people.
@@ -17,8 +18,8 @@ _ELSEWHERE = {
     "testcases", "transfers", "rule", "precision", "time_budget", "testcase_budget", "fewest_samples",
     "samples", "copies", "rounds",
 }  # fmt: skip
-#: Defaults of the options of a run: what has its default is not shown.
-_DEFAULTS = {entry.name: entry.default for entry, _ in declared(RunOptions)}
+#: The options of a run, each with its default and its declaration.
+_OPTIONS = {entry.name: (entry.default, about) for entry, about in declared(RunOptions)}
 
 
 def _text(value: Any) -> str:
@@ -30,39 +31,14 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _with(format_: Callable[[float], str]) -> Callable[[Any], str]:
-    """Format a number; other values, which only files of others have, as they are."""
-    return lambda value: format_(value) if type(value) in (int, float) else _text(value)
+def _written(name: str, value: Any) -> str:
+    """The value of an option, a number with its unit; what only files of others have is as it is."""
+    metavar = _OPTIONS[name][1].metavar if name in _OPTIONS else ""
+    if type(value) in (int, float) and (metavar == "TIME" or name.endswith("size")):
+        return format_time(value) if metavar == "TIME" else format_size(value)
+    return _text(value)
 
 
-_size, _time = _with(format_size), _with(format_time)
-#: Option -> its name in texts, and how its value is written.
-_WORDS: Mapping[str, tuple[str, Callable[[Any], str]]] = {
-    "tier": ("preset", _text),
-    "size": ("buffer size", _size),
-    "blocks": ("blocks of copy kernels", _text),
-    "threads": ("threads per block", _text),
-    "local_copy": ("local copies in tables of pairs", _text),
-    "pageable": ("pageable host memory", _text),
-    "parallel_pairs": ("pairs measured concurrently", _text),
-    "sample_peers": ("sampled columns per row", _text),
-    "within": ("maximum time of the run", _time),
-    "verify": ("verification", lambda value: "after every sample" if value else "off"),
-    "use_mean": ("mean instead of median", _text),
-    "affinity": ("threads pinned to cores", _text),
-    "virtual_memory": ("memory by cuMemCreate", _text),
-    "all_engines": ("all copy engines", _text),
-    "huge_pages": ("huge pages required", _text),
-    "timeout": ("maximum time of a stage", _time),
-    "seed": ("random seed", _text),
-    "environment": ("environment variables", _text),
-    "transport": ("between processes", _text),
-    "launcher": ("launched by", _text),
-    "share": ("requested transport", _text),
-    "machine": ("simulated cluster", _text),
-    "first_size": ("smallest size", _size),
-    "last_size": ("largest size", _size),
-}
 #: Options that count what takes part in a job, and their nouns.
 _JOB = {"ranks": ("rank",), "processes": ("process", "processes"), "hosts": ("host",)}
 #: Options that every run has, shown also with their default: what they say belongs to every result.
@@ -127,7 +103,7 @@ def _rule(options: Mapping[str, Any]) -> str:
     precision, budget, least = (options.get(name) for name in ("precision", "time_budget", "fewest_samples"))
     samples, copies = options.get("samples"), options.get("copies")
     if options.get("rule") == "precise" and isinstance(precision, float):
-        budget = f", or after {_time(budget)} per value" if budget else ""
+        budget = f", or after {_written('time_budget', budget)} per value" if budget else ""
         least = f"; at least {_text(least)} samples" if least else ""
         return f"at a 95% interval of ±{100 * precision:g}%{budget}{least}{ending}"
     if options.get("rule") == "fixed" and isinstance(samples, int) and isinstance(copies, int):
@@ -142,12 +118,12 @@ def _options(options: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         if key in _JOB and type(value) is int:
             jobs.append(many(value, *_JOB[key]))
         elif key not in _ELSEWHERE and (key in _ALWAYS or not _is_default(key, value)):
-            name, written = _WORDS.get(key, (key.replace("_", " "), _text))
-            yield name, written(value)
+            name = first_clause(_OPTIONS[key][1].help) if key in _OPTIONS else key.replace("_", " ")
+            yield name, _written(key, value)
     if jobs:
         yield "processes", ", ".join(jobs)
 
 
 def _is_default(name: str, value: Any) -> bool:
     """Whether an option has its default, or is off or empty."""
-    return value == _DEFAULTS[name] if name in _DEFAULTS else value in (None, False, 0, "", [])
+    return value == _OPTIONS[name][0] if name in _OPTIONS else value in (None, False, 0, "", [])

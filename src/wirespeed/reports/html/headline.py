@@ -20,6 +20,7 @@ from ..check_texts import culprit_text
 from ..explanations import explanations
 from ..figure_texts import of_limit, rate
 from ..looks import SIGNS
+from ..machine_texts import ranks
 from ..style import SIMULATED
 from ..testcase_texts import verification
 from ..topics import markup as topic_markup
@@ -88,8 +89,7 @@ def headline(judged: Judged) -> Headline:
     parts = [*gpus, f"driver {machine.driver}" if machine.driver else ""]
     if not gpus:
         parts = [machine.cpu, f"{cores} cores" if cores else ""]
-    hosts = len({rank.host for rank in machine.ranks})
-    parts.append(f"{many(len(machine.ranks), 'rank')} on {many(hosts, 'host')}" if hosts else "")
+    parts += ranks(machine)
     when = date(document.started)
     seconds = "" if document.simulated else format_time(document.seconds)
     host = document.hostname or "unknown host"

@@ -22,8 +22,8 @@ from .headline import Headline, banner
 from .run_view import run_view
 from .templates import capital, rendered, source
 
-#: With more runs than this, each run is packed, and unpacked when you open it.
-_MOST_UNPACKED = 8
+#: Maximum number of runs before a change that the page of a comparison shows.
+_MOST_BEFORE = 4
 #: Maximum number of runs that the headline of several names.
 _NAMED = 2
 
@@ -60,8 +60,7 @@ def page_of_sides(comparison: Comparison, unreadable: Sequence[Unreadable] = ())
         comparison: The comparison.
         unreadable: The files that cannot be read.
     """
-    most = max(1, _MOST_UNPACKED // 2)
-    before, after = comparison.before[:most], comparison.after[:1]
+    before, after = comparison.before[:_MOST_BEFORE], comparison.after[:1]
     views = _views([Judged(document) for document in (*before, *after)], ROOM, ())
     verdict, (cause, advice) = VERDICTS[comparison.conclusion], likely_cause(comparison)
     text = "; likely cause: ".join(filter(None, (sentence(comparison), cause)))
@@ -96,8 +95,6 @@ def _page(
         runs=views,
         comparison=comparison,
         unreadable=unreadable,
-        quiet=_quiet(views, comparison.runs) if comparison else [],
-        pack=len(views) > _MOST_UNPACKED,
         simulated=simulated,
     )  # fmt: skip
 
@@ -134,17 +131,6 @@ def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> H
         facts=(f"{many(len(runs), 'run')}, compared with the first", between),
         date=dates[-1],
     )
-
-
-def _quiet(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> list[int]:
-    """The indices of the runs of a large comparison that pass and did not change."""
-    if len(runs) <= _MOST_UNPACKED:
-        return []
-    return [
-        change.index
-        for change in changes[1:]
-        if change.is_comparable and not change.rows and runs[change.index]["verdict"] is Verdict.PASS
-    ]
 
 
 def _listed(labels: Sequence[str]) -> str:

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from ...document import Document, Status
+from ...document import Status
 from ...judging.judged import Judged
 from ...judging.verdict import Verdict
 from ...statistics import grouped
 from ...terminal import one_line
-from ...units import format_size
 from ..additions import covered, page_parts
 from ..check_texts import applicable
 from ..looks import SIGNS
+from ..machine_texts import components
 from ..style import SIMULATED
 from ..values import footnotes
 from .charts import markup
@@ -74,7 +73,7 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
         "groups": path_groups(index, judged, covered(parts)),
         "waived": sum(map(len, by_reason.values())),
         "waived_by_reason": list(by_reason.items()),
-        "facts": _facts(document),
+        "facts": components(machine),
         "drawing": markup(drawn) if drawn is not None and measured else None,
         "is_matrix": is_matrix,
         "links": used,
@@ -130,14 +129,3 @@ def _marked(judged: Judged) -> dict[str, Verdict]:
 def _file_name(host: str, started: str) -> str:
     """A file name for the downloaded Document that is safe on every system."""
     return re.sub(r"[^A-Za-z0-9]+", "-", f"wirespeed-{host[:40]}-{started[:20]}").strip("-") + ".json"
-
-
-def _facts(document: Document) -> str:
-    machine = document.machine
-    cores = sum(len(node.cores) for node in machine.numa)
-    parts = [machine.cpu, machine.architecture, f"{cores} cores" if cores else ""]
-    memory = sum(node.memory_bytes for node in machine.numa)
-    parts.append(format_size(memory) if memory else "")
-    parts += [f"{n} x {model}" for model, n in Counter(gpu.model for gpu in machine.gpus).items()]
-    parts.append(f"{len(machine.ranks)} ranks" if machine.ranks else "")
-    return " · ".join(part for part in parts if part)

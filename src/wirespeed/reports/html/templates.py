@@ -16,7 +16,6 @@ from ..check_texts import applicable, gate_text
 from ..comparisons import difference, moved, values_of
 from ..looks import VERDICTS, css_of, marked, shown
 from ..values import number
-from .embedded import packed
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -98,7 +97,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.globals |= {
-        "many": many, "broken": broken, "whole": whole, "packed": lambda text: packed(str(text).encode()),
+        "many": many, "broken": broken, "whole": whole,
         "shown": shown, "VERDICTS": VERDICTS, "css_of": css_of, "marked": marked, "moved": moved,
         "difference": difference, "values_of": values_of, "number": number, "GB": GB,
         "applicable": applicable, "gate_text": gate_text, "capital": capital,
