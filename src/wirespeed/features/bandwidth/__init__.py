@@ -306,7 +306,8 @@ class Bandwidth(Tabular):
 
         head = f"{self.title} ({unit})"
         if self.table.is_curve:
-            peak = f"peak {_number(self.fastest.value, unit)} at {self._peak_label}"
+            at = self.table.columns.labels[self.points.index(self.fastest)]
+            peak = f"peak {_number(self.fastest.value, unit)} at {at}"
             head = f"{self.title} over {self.table.columns.name} ({unit}), {peak}"
         if not self.points or self.table.is_curve:
             size = f"Memsize: {_memsize(self.bytes)}\n\n" if self.detailed else ""
@@ -327,11 +328,6 @@ class Bandwidth(Tabular):
             ways = " · ".join(f"{point.device}: {_number(point.value, unit)}" for point in row)
             trees.append(f"{tree}\n{ways}" if stats else tree)
         return "\n\n".join(trees) + f"\n{self.footer}"
-
-    @property
-    def _peak_label(self) -> str:
-        """Label of the size at which a curve has its highest value."""
-        return self.table.columns.labels[self.points.index(self.fastest)]
 
     def plot(self) -> None:
         """Print the distribution of the samples, a curve with its peak marked, or a heat map.

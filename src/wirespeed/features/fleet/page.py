@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -15,6 +14,7 @@ from ...reports.html.comparison import letter
 from ...reports.html.headline import banner, date
 from ...reports.html.templates import rendered, source
 from ...reports.looks import VERDICTS, shown
+from ...reports.plot import steps
 from ...reports.style import Style
 from ...reports.values import GLANCE, number
 from ...results.read_many import Unreadable
@@ -45,9 +45,8 @@ _SHAPES = {
 _WIDTH, _LEFT, _RIGHT, _NAME, _BAND, _AXIS = 440.0, 20.0, 48.0, 20.0, 72.0, 22.0
 #: Pixels of a dot, which is also the width of a bar.
 _DOT = 6.0
-#: Maximum number of models in a strip plot, of lines of outliers, and of hosts in a line; about this many
-#: ticks.
-_MOST_MODELS, _MOST_OUTLIERS, _MOST_HOSTS, _TICKS = 6, 20, 30, 5
+#: Maximum number of models in a strip plot, of lines of outliers, and of hosts in a line.
+_MOST_MODELS, _MOST_OUTLIERS, _MOST_HOSTS = 6, 20, 30
 #: Maximum number of findings, of hosts of each, and of separating attributes in the first screen.
 _MOST_FINDINGS, _FEW_HOSTS, _MOST_SEPARATED = 4, 8, 2
 #: Minimum length of an axis as a fraction of its values: smaller differences are noise.
@@ -221,7 +220,7 @@ def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, fl
     scale = (_WIDTH - _LEFT - _RIGHT) / (high - low)
     height = len(strips) * (_NAME + _BAND) + _AXIS
     svg = drawing(_WIDTH, height, f"{title}, GB/s: distribution of the nodes")
-    for tick in _ticks(low, high):
+    for tick in (level for level in steps(high, low) if low <= level <= high):
         x = _LEFT + (tick - low) * scale
         add(svg, "line", "grid", x1=x, y1=_NAME, x2=x, y2=height - _AXIS)
         add(svg, "text", "tick middle", f"{tick:.4g}", x=x, y=height - 6)
@@ -281,11 +280,3 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
     low, high = min(values), max(values)
     margin = max((high - low) * 0.03, (high * _AXIS_FRACTION - (high - low)) / 2) or 1.0
     return max(0.0, low - margin), high + margin
-
-
-def _ticks(low: float, high: float) -> list[float]:
-    """About ``_TICKS`` round numbers within a range."""
-    rough = (high - low) / _TICKS
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-    return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
