@@ -167,7 +167,8 @@ def pieces(
 def laid_out(heads: Sequence[Column], rows: Sequence[Sequence[Text | str]]) -> Text:
     """Columns side by side, each as wide as its longest cell, below their headings."""
     columns = []
-    for head, cells in zip(heads, zip(*rows, strict=True), strict=True):
+    for i, head in enumerate(heads):
+        cells = [row[i] for row in rows]
         texts = [Text(str(head.header), style="dim")]
         texts += [cell.copy() if isinstance(cell, Text) else Text(cell, style=head.style) for cell in cells]
         width = max(text.cell_len for text in texts)

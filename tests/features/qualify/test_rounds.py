@@ -112,12 +112,12 @@ def test_a_round_that_failed_is_the_last() -> None:
 
 @pytest.mark.parametrize(("given", "rule"), [
     ({}, Precise()),
-    ({"tier": "quick"}, Precise(0.01, 0.3, 1.0, 3, rounds=1)),
-    ({"tier": "quick", "rounds": 4}, Precise(0.01, 0.3, 1.0, 3, rounds=4)),
+    ({"tier": "quick"}, Precise(0.01, 0.2, 0.6, 3, rounds=1)),
+    ({"tier": "quick", "rounds": 4}, Precise(0.01, 0.2, 0.6, 3, rounds=4)),
     ({"rounds": 1}, Precise(rounds=1)),
     ({"rounds": 7, "precision": 0.01}, Precise(0.01, rounds=7)),
     ({"samples": 2, "rounds": 3}, Fixed(2, 16, 3)),
-    ({"within": 20.0, "rounds": 3}, Precise(0.01, 0.3, 1.0, 3, rounds=3)),
+    ({"within": 20.0, "rounds": 3}, Precise(0.01, 0.2, 0.6, 3, rounds=3)),
 ])  # fmt: skip
 def test_the_number_of_rounds_is_an_option(given: dict[str, float], rule: Fixed | Precise) -> None:
     assert RunOptions(**given).rule == rule  # type: ignore[arg-type]

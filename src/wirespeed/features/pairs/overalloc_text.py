@@ -17,6 +17,8 @@ def render(judged: Judged, style: Style) -> str:
     for result in document.testcases:
         if any(table.key == WITH for table in result.tables):
             lines += reproduced(document, result)
+        elif result.status is Status.PASSED:
+            lines += [f"{result.name}: not of the reproducer; see --format table"]
         if result.status is not Status.PASSED:
             reason = f"{result.name}: {result.status}, {result.reason}"
             lines += [*textwrap.wrap(reason, style.width, break_on_hyphens=False), ""]
