@@ -79,6 +79,7 @@ def test_a_saved_run_is_shown_again_and_by_every_format(
     assert printed(capsys, "p2p", bad) == first
     printed(capsys, "p2p", "--machine", ONE_WAY.partition("+")[0], "-o", good)
     assert load(good).peers == wirespeed.load(good).peers
+    assert load(bad).command == f"wirespeed p2p --machine {ONE_WAY} -o {bad}"
     assert "wirespeed_peer_access" in printed(capsys, "show", "--format", "prometheus", bad)[1]
     assert "gpu0-&gt;gpu2 hangs" in printed(capsys, "show", "--format", "junit", bad)[1]
     code, changes = printed(capsys, "compare", good, bad)

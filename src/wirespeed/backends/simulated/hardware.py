@@ -100,7 +100,7 @@ class SimulatedHardware:
         """The time of one dependent load while other transfers run at their rates, in s."""
         far = self.network.latency(transfer)
         memory = self.network.memories.get(self.machine.vertex(transfer.source), -1)  # no link has this index
-        used = sum(
+        used = math.fsum(
             self.network.demand(other, self.machine.rates).weights.get(memory, 0.0) * rate
             for other, rate in others
             if not other.operation.is_latency

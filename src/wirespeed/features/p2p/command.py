@@ -32,7 +32,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         mechanisms += (PeerMechanism.NCCL,) if options.nccl else ()
         document = p2p(
             options.machine, mechanisms=mechanisms, devices=options.devices, output=options.output,
-            force=options.force, seed=options.seed,
+            force=options.force, seed=options.seed, command=" ".join(["wirespeed", name, *argv]),
         )  # fmt: skip
     findings = find_peers(document)
     if findings is None:
