@@ -30,7 +30,7 @@ from wirespeed.backends.simulated.machines import MACHINES
 from wirespeed.data.causes import EFFECTS
 from wirespeed.document import Document
 from wirespeed.hardware.devices import Fault, FaultKind
-from wirespeed.hardware.network import MachineVertices
+from wirespeed.hardware.link_graph import MachineVertices
 from wirespeed.judging.adaptive import Adaptive
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.results.cells import Key, placed

@@ -11,7 +11,7 @@ from wirespeed.document import Document
 from wirespeed.hardware.effects import scaled
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.limits import allowances
-from wirespeed.hardware.network import Network
+from wirespeed.hardware.link_graph import Network
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.advice import AT
 from wirespeed.judging.diagnosis import diagnose

@@ -12,7 +12,7 @@ from tests.conftest import SPECS
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Status
 from wirespeed.errors import MachineError
-from wirespeed.hardware.network import Network
+from wirespeed.hardware.link_graph import Network
 from wirespeed.hardware.topology import load
 
 

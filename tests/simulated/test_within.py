@@ -20,7 +20,7 @@ from wirespeed.driver.run_plan import run_plan
 from wirespeed.driver.time_limit import NO_TIME
 from wirespeed.errors import UsageError
 from wirespeed.hardware.durations import end_seconds, least_seconds, start_seconds, usual_seconds
-from wirespeed.hardware.network import Network
+from wirespeed.hardware.link_graph import Network
 from wirespeed.judging.judge import judge
 from wirespeed.judging.omissions import left_out
 from wirespeed.judging.verdict import Verdict

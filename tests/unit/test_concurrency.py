@@ -18,7 +18,7 @@ from wirespeed.driver.concurrency import one_after_another
 from wirespeed.errors import BackendError
 from wirespeed.features.transfers.program import of_line
 from wirespeed.hardware.limits import allowances
-from wirespeed.hardware.network import Network
+from wirespeed.hardware.link_graph import Network
 from wirespeed.measurement import Measurement, Place, Reduce, Sample
 from wirespeed.model import Engine
 from wirespeed.options import RunOptions

@@ -24,7 +24,7 @@ from wirespeed.backends.gpu.device import process_name
 from wirespeed.backends.tree import Tree
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.limits import ceilings
-from wirespeed.hardware.network import Network
+from wirespeed.hardware.link_graph import Network
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.measurement import Measurement, Place
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer

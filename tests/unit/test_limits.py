@@ -11,7 +11,7 @@ from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.errors import MachineError
 from wirespeed.hardware.limits import allowances, by_transport, ceilings, undisturbed
-from wirespeed.hardware.network import Demand, Network, completions, fair_shares
+from wirespeed.hardware.link_graph import Demand, Network, completions, fair_shares
 from wirespeed.hardware.topology import Link, LinkKind, Machine
 from wirespeed.measurement import Measurement, Place, Reduce
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Operation, Transfer

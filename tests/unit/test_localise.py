@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.hardware.limits import allowances
-from wirespeed.hardware.network import Network
+from wirespeed.hardware.link_graph import Network
 from wirespeed.judging.cells_seen import quantile
 from wirespeed.judging.localise import Observation, localise
 from wirespeed.testcases.table import find

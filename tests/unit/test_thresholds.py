@@ -17,7 +17,7 @@ from wirespeed.driver.contention import blocking, slowed, suspects
 from wirespeed.driver.jobs import begun
 from wirespeed.driver.session import Session
 from wirespeed.driver.slow_rows import slow
-from wirespeed.hardware.network import Network
+from wirespeed.hardware.link_graph import Network
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Axis, Measurement, Sample, Unit
 from wirespeed.options import RunOptions

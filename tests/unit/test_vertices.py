@@ -6,7 +6,7 @@ import pytest
 
 from wirespeed.backends.simulated import parse
 from wirespeed.hardware.devices import NumaNode
-from wirespeed.hardware.network import MachineVertices
+from wirespeed.hardware.link_graph import MachineVertices
 from wirespeed.hardware.topology import Link, LinkKind, Machine, Rank
 from wirespeed.judging.suspects import SuspectKind, Suspects
 

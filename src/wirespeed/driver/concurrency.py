@@ -13,7 +13,7 @@ from itertools import pairwise
 from ..data import efficiencies
 from ..hardware.devices import is_host
 from ..hardware.limits import allowances
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..measurement import Measurement, Place, Reduce, Sample, value_of
 from ..model import Executor, Memory, Role, Transfer
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from ..data import efficiencies
 from ..hardware.limits import allowances, undisturbed
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..measurement import Measurement
 from ..statistics import sample_interval
 from ..tables import Cell, Table

@@ -21,7 +21,7 @@ from ..backends.mixed import assigned
 from ..document import REQUESTED, UNFINISHED, CollectiveInfo, Document, Status, TestcaseResult
 from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
 from ..hardware.facts import Fact
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..measurement import Measurement
 from ..model import Collective, Engine, Transfer
 from ..options import RunOptions

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from ..backends.base import Backend
 from ..errors import WirespeedError
 from ..hardware.durations import connect_seconds, end_seconds, least_seconds, start_seconds, usual_seconds
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..options import RunOptions

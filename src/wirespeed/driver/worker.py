@@ -19,7 +19,7 @@ from ..backends.base import Backend, Prepared
 from ..data import efficiencies
 from ..document import UNFINISHED, Status, TestcaseResult
 from ..hardware.limits import Allowance, allowances
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..measurement import Measurement, Sample
 from ..options import RunOptions
 from ..statistics import Rule

@@ -13,7 +13,7 @@ from ..measurement import Measurement
 from ..model import FILE_ENGINES, Engine, MemoryKind, Method, Operation, Role, Transfer
 from ..statistics import FEWEST_ROUNDS, Rule, grouped
 from ..units import KIB
-from .network import Network, completions
+from .link_graph import Network, completions
 from .topology import Machine
 
 #: Time to bind buffers, streams and threads of a Measurement, and to reset its gate, in s.

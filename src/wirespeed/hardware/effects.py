@@ -12,7 +12,7 @@ import msgspec
 from ..terminal import meant
 from ..units import GIB
 from .facts import Fact, FactValue, Known
-from .network import MachineVertices, nvlinks_of
+from .link_graph import MachineVertices, nvlinks_of
 from .topology import Link, LinkKind, Machine
 
 #: Memory clock and memory of a controller that simulated systems report.

@@ -8,7 +8,7 @@ import math
 
 from ..model import Engine, MemoryKind, Method, Operation, Transfer
 from ..units import MIB
-from .network import Demand, Network
+from .link_graph import Demand, Network
 from .topology import LinkKind
 
 #: The range of smaller buffers allows for the start of each copy; caches may keep them (those of GPUs have up

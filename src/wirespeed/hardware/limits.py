@@ -12,7 +12,7 @@ from ..measurement import Measurement, Place, Reduce
 from ..model import Access, Collective, Engine, Executor, Memory, Operation, Transfer
 from ..units import MIB
 from .judged_sizes import JUDGED_BYTES, JUDGED_COPY_BYTES, START_S, is_between, is_judged, is_small
-from .network import Demand, Network, fair_shares, rate_of
+from .link_graph import Demand, Network, fair_shares, rate_of
 from .topology import EngineRate, Link, LinkKind, Machine
 
 

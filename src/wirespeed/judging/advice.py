@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from ..data.causes import Cause, advice_on_errors
-from ..hardware.network import MachineVertices
+from ..hardware.link_graph import MachineVertices
 from ..hardware.topology import Machine
 from .suspects import Suspect, SuspectKind
 

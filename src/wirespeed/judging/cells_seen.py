@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..document import Document
 from ..features import functions
-from ..hardware.network import Demand
+from ..hardware.link_graph import Demand
 from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..results.cells import Key, Placed, placed

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..hardware.network import MachineVertices
+from ..hardware.link_graph import MachineVertices
 from ..hardware.topology import Machine
 from ..measurement import Unit
 from ..results.cells import Placed

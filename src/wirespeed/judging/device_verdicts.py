@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 
 from ..document import Document
 from ..hardware.limits import MATTERS
-from ..hardware.network import MachineVertices
+from ..hardware.link_graph import MachineVertices
 from ..results.cells import Key, placed
 from .check import Check
 from .finding import Finding

@@ -9,7 +9,7 @@ from ..data.causes import Cause, Weight
 from ..document import Document
 from ..hardware.facts import Fact, Facts, Known
 from ..hardware.limits import MATTERS
-from ..hardware.network import MachineVertices
+from ..hardware.link_graph import MachineVertices
 from ..hardware.topology import LinkKind
 from ..qualification import BY_NETWORK, OF_SEVERAL
 from ..results.cells import Key, placed

@@ -17,7 +17,7 @@ from ..errors import MachineError
 from ..hardware.effects import Effect, scaled
 from ..hardware.facts import Facts
 from ..hardware.limits import MATTERS
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..hardware.topology import Machine
 from ..results.cells import Key
 from ..statistics import grouped

@@ -10,7 +10,7 @@ from ..data import gpu_sheet
 from ..document import DEVICES, Document
 from ..errors import UsageError
 from ..hardware.facts import ABSENT, EXCLUDED, OFF, ON, Facts, Known
-from ..hardware.network import MachineVertices, Network
+from ..hardware.link_graph import MachineVertices, Network
 from ..hardware.topology import LinkKind, Machine
 from ..peer_access import worded
 from ..results.inventory import Inventory, InventoryPart, Possession, possessions

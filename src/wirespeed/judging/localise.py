@@ -15,7 +15,7 @@ from ..data.causes import Weight
 from ..document import Document
 from ..errors import MachineError, UsageError
 from ..hardware.limits import MATTERS
-from ..hardware.network import MachineVertices, Network
+from ..hardware.link_graph import MachineVertices, Network
 from ..hardware.topology import Link, LinkKind, Machine
 from ..results.cells import Placed
 from ..results.overrides import Override

@@ -13,7 +13,7 @@ from ..data.causes import EFFECTS, Cause, Weight
 from ..document import Document
 from ..errors import MachineError, WirespeedError
 from ..hardware.limits import Allowance, allowances
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..options import TIERS, Tier

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
-from ..hardware.network import MachineVertices
+from ..hardware.link_graph import MachineVertices
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Placed
 from ..results.imported_limits import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST

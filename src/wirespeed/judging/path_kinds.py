@@ -9,7 +9,7 @@ from functools import cache, lru_cache
 
 from ..document import Document, Status
 from ..hardware.devices import GPU, NUMA, DeviceKind, added
-from ..hardware.network import MachineVertices
+from ..hardware.link_graph import MachineVertices
 from ..hardware.topology import Machine
 from ..measurement import Unit
 from ..results.cells import Key, Placed

@@ -10,7 +10,7 @@ from ..data import efficiencies
 from ..data.causes import Cause
 from ..hardware.effects import Effect
 from ..hardware.limits import capped, demands, predicted, ring
-from ..hardware.network import Demand, Network, fair_shares
+from ..hardware.link_graph import Demand, Network, fair_shares
 from ..hardware.topology import EngineRate, Machine
 from ..measurement import Measurement
 from .cells_seen import Routes

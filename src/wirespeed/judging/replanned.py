@@ -19,7 +19,7 @@ from ..document import Document, TestcaseResult
 from ..errors import UsageError, WirespeedError
 from ..features import functions
 from ..hardware.limits import Allowance, allowances, by_transport
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..model import Engine

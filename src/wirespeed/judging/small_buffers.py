@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ..document import Document
 from ..hardware.judged_sizes import JUDGED_BYTES
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..hardware.topology import LinkKind
 from ..measurement import Measurement, Unit
 from ..model import Collective, Engine, Transfer, Work

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ..hardware.network import MachineVertices
+from ..hardware.link_graph import MachineVertices
 from ..hardware.topology import Link, LinkKind, Machine
 
 

@@ -16,7 +16,7 @@ from ..errors import MachineError
 from ..hardware.devices import NumaNode
 from ..hardware.facts import OFF, Facts, Known
 from ..hardware.judged_sizes import JUDGED_BYTES
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..hardware.topology import Cache, LinkKind
 from ..measurement import Unit
 from ..model import BUFFERS, Engine, Operation

@@ -16,7 +16,7 @@ from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
 from ..hardware.judged_sizes import JUDGED_BYTES, JUDGED_COPY_BYTES
 from ..hardware.limits import Allowance, allowances, links_among, slowest_sender
-from ..hardware.network import Network, rate_of
+from ..hardware.link_graph import Network, rate_of
 from ..hardware.topology import Link, LinkKind, Machine
 from ..measurement import Measurement
 from ..model import MESSAGE_BANDWIDTH, Access, Engine

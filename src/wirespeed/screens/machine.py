@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ..errors import MachineError
 from ..hardware.devices import NumaNode
-from ..hardware.network import Network
+from ..hardware.link_graph import Network
 from ..hardware.topology import Cache, Link, LinkKind, Machine
 from ..model import Executor
 from ..reports import Style

@@ -115,7 +115,7 @@ def test_how_near_pairs_are_joined() -> None:
     assert levels(("gpu0", "gpu2")) in ({"NCCL_P2P_LEVEL": "PIX"}, {"NCCL_P2P_LEVEL": "PXB"})
     assert levels(("gpu0", "gpu1")) == {"NCCL_P2P_DISABLE": "1"}, "no nearer pair works"
     from wirespeed.features.p2p.causes import _LEVELS, _level
-    from wirespeed.hardware.network import Network
+    from wirespeed.hardware.link_graph import Network
 
     names = {_LEVELS[_level(Network(machine), pair)] for pair in [("gpu0", "gpu1"), ("gpu2", "gpu3")]}
     assert names == {"PIX"}

@@ -17,7 +17,7 @@ from ...collectives.operations import OPERATIONS, Setting
 from ...errors import BackendError, MachineError, MeasurementTimeout, OutOfMemory
 from ...hardware.devices import FaultKind
 from ...hardware.limits import ring
-from ...hardware.network import Network, fair_shares
+from ...hardware.link_graph import Network, fair_shares
 from ...hardware.topology import Machine
 from ...measurement import Measurement, Sample
 from ...model import Collective, Role, Transfer

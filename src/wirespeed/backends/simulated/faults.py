@@ -19,7 +19,7 @@ from ...errors import MachineError, UsageError
 from ...hardware.devices import Fault, FaultKind
 from ...hardware.effects import CONTROLLER_BYTES, USUAL_CLOCK_HZ, generation_of, root_port
 from ...hardware.facts import FABRIC_READY, OFF, ON, Fact, Known
-from ...hardware.network import MachineVertices, nvlinks_of
+from ...hardware.link_graph import MachineVertices, nvlinks_of
 from ...hardware.topology import LinkKind, Machine
 from ...peer_access import PeerMechanism
 from ...terminal import meant

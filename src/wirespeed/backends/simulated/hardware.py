@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ...errors import BackendError, WrongWord, WrongWords
 from ...hardware.devices import DeviceRecord, Fault, FaultKind, NumaNode
-from ...hardware.network import Demand, MachineVertices, Network, fair_shares
+from ...hardware.link_graph import Demand, MachineVertices, Network, fair_shares
 from ...hardware.topology import Machine
 from ...measurement import Measurement
 from ...model import Engine, MemoryKind, Transfer

@@ -16,7 +16,7 @@ from ...hardware.durations import (
     submission_seconds,
     verify_seconds,
 )
-from ...hardware.network import completions
+from ...hardware.link_graph import completions
 from ...measurement import Measurement, Sample
 from ...model import Collective, Engine, Operation, Role, Transfer, Work
 from ...options import RunOptions

@@ -13,7 +13,7 @@ from ...document import RankInfo
 from ...errors import MachineError, UsageError
 from ...hardware import pcie
 from ...hardware.devices import Gpu, NumaNode
-from ...hardware.network import rate_of
+from ...hardware.link_graph import rate_of
 from ...hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, Rank, load
 from ...measurement import Unit
 from ...model import Access, Engine

@@ -16,7 +16,7 @@ from ...document import Status, TestcaseResult
 from ...driver.partial_result import PartialResult
 from ...errors import WirespeedError
 from ...hardware.limits import Allowance
-from ...hardware.network import Network
+from ...hardware.link_graph import Network
 from ...hardware.topology import Machine
 from ...measurement import Axis, Measurement, Place, Reduce, Sample, Unit, value_of
 from ...model import Access, Engine

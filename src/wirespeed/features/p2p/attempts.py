@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ...document import Status, TestcaseResult
 from ...errors import MachineError, UsageError
 from ...hardware.facts import OK, Fact, Facts, Known
-from ...hardware.network import Network
+from ...hardware.link_graph import Network
 from ...hardware.topology import LinkKind, Machine
 from ...measurement import Axis, Unit
 from ...peer_access import ALL, PEER_ACCESS, SHORT, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict

@@ -16,7 +16,7 @@ from ...data.causes import causes as all_causes
 from ...document import Document
 from ...errors import MachineError
 from ...hardware.facts import OFF, OK, ON, Facts, Known
-from ...hardware.network import Network
+from ...hardware.link_graph import Network
 from ...hardware.topology import LinkKind, Machine
 from ...judging.advice import Advice, at_device
 from ...judging.causes import evidence_of

@@ -7,7 +7,7 @@ from itertools import combinations
 
 from ...data.causes import Weight
 from ...hardware.facts import Facts, Known
-from ...hardware.network import MachineVertices
+from ...hardware.link_graph import MachineVertices
 from ...hardware.topology import LinkKind, Machine
 from .evidence_nic import selection
 from .record import Sign

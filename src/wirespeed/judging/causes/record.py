@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...data.causes import Cause, Weight
 from ...hardware.facts import Facts
-from ...hardware.network import MachineVertices
+from ...hardware.link_graph import MachineVertices
 from ...hardware.topology import Machine
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from ...document import Document, TestcaseResult, courses
 from ...hardware.facts import COUNTED, SEEN, Fact, Facts, Known
-from ...hardware.network import MachineVertices
+from ...hardware.link_graph import MachineVertices
 from ...tables import THROTTLED_BY, Quantity
 from ..thresholds import LEAST_OBSERVED_S, TOO_FAST
 

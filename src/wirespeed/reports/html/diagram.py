@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import chain, pairwise
 
 from ...hardware.devices import GPU, Picture
-from ...hardware.network import MachineVertices
+from ...hardware.link_graph import MachineVertices
 from ...hardware.topology import LinkKind, Machine
 from ...judging.verdict import Verdict, worst
 from ...statistics import grouped
