@@ -17,22 +17,12 @@ from ..results.cells import Placed
 from ..statistics import SCATTER_SAMPLES
 from ..tables import Cell
 from ..testcases.host import LEAST_PART
+from .thresholds import ABOVE_LIMIT, CHANCE_ERRORS, MOST_CHANCE, NEAR_LOWEST
 from .usual_ranges import SIZES, UsualRange, UsualRanges
 from .verdict import BELOW_RANGE, Judgement, Verdict
 
-#: A value above the limit by at most this fraction is not implausible: clocks are not exact.
-IMPLAUSIBLE = 0.01
-
-
-#: A value that passes by less than this fraction gets a warning.
-WARN = 0.05
-#: How far the median of a few samples may be from that of many, in standard errors: of a hundred values that
-#: vary by chance, none is outside.
-_ERRORS = 3.5
 #: Standard error of a median over that of a mean, for a normal distribution.
 _OF_MEDIAN = 1.2533
-#: The largest fraction that varying samples excuse: more is not chance, and a defect may be its cause.
-_MOST_EXCUSED = 0.08
 
 
 class Scatter:
@@ -55,7 +45,7 @@ class Scatter:
             return 0.0
         deviation = self._deviations.get(measured.key.testcase, self._typical)
         error = deviation / math.sqrt(known.n)
-        return min(_MOST_EXCUSED, _ERRORS * _OF_MEDIAN * error)
+        return min(MOST_CHANCE, CHANCE_ERRORS * _OF_MEDIAN * error)
 
 
 @dataclass(frozen=True)
@@ -89,7 +79,7 @@ class Alone:
             return replace(passed, verdict=Verdict.UNKNOWN, why=why)
         peak = cell.peak or cell.limit
         chance = 1 + self.scatter.of(measured)
-        if cell.expected and peak and value > peak * (1 + IMPLAUSIBLE) * chance:
+        if cell.expected and peak and value > peak * (1 + ABOVE_LIMIT) * chance:
             why = f"{value / peak - 1:.0%} above the limit: the value or a link capacity is wrong"
             least, normal = cell.expected
             return replace(
@@ -113,7 +103,7 @@ class Alone:
     def _by_range(self, passed: Judgement, value: float, cell: Cell, chance: float) -> Judgement:
         assert cell.expected
         least, normal = cell.expected
-        if value * chance >= least * (1 + WARN):
+        if value * chance >= least * (1 + NEAR_LOWEST):
             return replace(passed, least=least, normal=normal)
         if cell.shared:
             return self.by_memories(passed, value, cell)
@@ -158,7 +148,7 @@ def _has_few_samples(measured: Placed) -> bool:
 
 def _by_usual_range(judgement: Judgement, value: float, known: UsualRange) -> Judgement:
     """Judge a value that no known link limits by what is usual."""
-    verdict, why = known.verdict(value, judgement.unit, IMPLAUSIBLE)
+    verdict, why = known.verdict(value, judgement.unit, ABOVE_LIMIT)
     limit = known.most if verdict is Verdict.IMPLAUSIBLE else judgement.limit or known.limit
     return replace(judgement, verdict=verdict, limit=limit, least=known.bound, normal=known.usual, why=why,
                    basis=known.basis)  # fmt: skip

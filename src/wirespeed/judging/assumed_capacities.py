@@ -12,10 +12,9 @@ from ..results.cells import Placed
 from ..results.imported_limits import GIVEN_MACHINE
 from ..tables import Cell
 from ..units import GB
+from .thresholds import FAR_FROM_TYPICAL, LIMITING
 from .verdict import Judgement, Verdict
 
-#: Links that a Measurement loads at least this fraction as much as the busiest one limit it.
-_LIMITING = 0.9
 #: Kind, capacity in B/s and ends of links: equal links confirm each other's capacity. The ends are empty,
 #: except for slots that differ.
 _Rate = tuple[LinkKind, float, frozenset[str]]
@@ -148,10 +147,6 @@ def _fastest_link(sheet: GpuSheet) -> float | None:
     )
 
 
-#: A value with less than this share of the typical one passes no range, however wide.
-_FAR = 0.5
-
-
 def far_below(judged: Sequence[Judgement], cells: Sequence[Placed]) -> Iterator[int]:
     """Yield the values that pass a wide range far below the typical value, by index.
 
@@ -165,7 +160,13 @@ def far_below(judged: Sequence[Judgement], cells: Sequence[Placed]) -> Iterator[
     for i, judgement in enumerate(judged):
         key, value, normal = judgement.key, judgement.value, judgement.normal
         passes = judgement.verdict is Verdict.PASS and judgement.unit is Unit.RATE and judgement.limit
-        if passes and value and normal and value < _FAR * normal and key.bytes >= largest[key[:3]]:
+        if (
+            passes
+            and value
+            and normal
+            and value < FAR_FROM_TYPICAL * normal
+            and key.bytes >= largest[key[:3]]
+        ):
             yield i
 
 
@@ -191,4 +192,4 @@ def without_peers(machine: Machine) -> frozenset[int]:
 def limiting_links(cell: Cell) -> list[int]:
     """The links that limit a value, by index: the busiest, and those that are almost as busy."""
     carrying = {link: load for link, load, part in cell.links if part}
-    return [link for link, load in carrying.items() if load >= _LIMITING * max(carrying.values())]
+    return [link for link, load in carrying.items() if load >= LIMITING * max(carrying.values())]

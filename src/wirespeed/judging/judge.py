@@ -19,7 +19,7 @@ from ..results.overrides import check_links
 from ..statistics import grouped
 from ..tables import BUSBW
 from ..testcases.host import STREAM
-from .alone import IMPLAUSIBLE, Alone, Scatter, without_value
+from .alone import Alone, Scatter, without_value
 from .assumed_capacities import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
 from .baseline_use import baseline_use
 from .cells_seen import ComparableCells
@@ -39,7 +39,7 @@ from .qualification_verdict import verdict_of
 from .replanned import renewed
 from .small_buffers import too_small
 from .suspects import Culprit, of_expected
-from .thresholds import ACQUITTAL_MARGIN
+from .thresholds import ABOVE_LIMIT, ACQUITTAL_MARGIN
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, BELOW_RANGE, Judgement, Verdict, worst
 
@@ -159,7 +159,7 @@ def _by_criteria(
         judged = [changed(one, document) for one in judged]
     if not by.ignore_busy:
         judged = [_unless_busy(one, measured, machine) for one, measured in zip(judged, cells, strict=True)]
-    for i, (why, above) in unconfirmed(machine, cells, IMPLAUSIBLE).items():
+    for i, (why, above) in unconfirmed(machine, cells, ABOVE_LIMIT).items():
         if judged[i].why == BELOW_RANGE or judged[i].verdict is Verdict.IMPLAUSIBLE:
             judged[i] = replace(judged[i], verdict=Verdict.WARN, why=why, faster_than=above)
     for i, measured in enumerate(cells):

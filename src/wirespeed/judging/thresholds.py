@@ -375,6 +375,36 @@ DIP_WARMED_UP = Threshold(
     "It is slow because it warms up.", unit="B",
 )  # fmt: skip
 
+_RANGES = "Values and their ranges"
+ABOVE_LIMIT = Threshold(
+    0.01, _RANGES, "A value that is above its limit by a larger fraction is implausible.",
+    "Clocks are not exact.",
+)  # fmt: skip
+NEAR_LOWEST = Threshold(
+    0.05, _RANGES, "A value that is above the lowest passing one by a smaller fraction gets a warning.",
+    "Copies from the host of two H200s varied by as much in eleven checks.",
+)  # fmt: skip
+CHANCE_ERRORS = Threshold(
+    3.5, _RANGES, "The median of a few samples is that of many within this number of standard errors.",
+    "Of a hundred values that vary by chance, none is outside.",
+)  # fmt: skip
+MOST_CHANCE = Threshold(
+    0.08, _RANGES, "Samples that vary excuse at most this fraction.",
+    "More is not chance, and a defect may be its cause.",
+)  # fmt: skip
+LIMITING = Threshold(
+    0.9, _RANGES, "Links that are loaded at least this fraction as much as the busiest one limit a value.",
+    "Links that limit together are loaded nearly alike.",
+)  # fmt: skip
+FAR_FROM_TYPICAL = Threshold(
+    0.5, _RANGES, "A value below this fraction of the typical one passes no range.",
+    "Ranges of collectives between hosts begin at a fifth of what the NICs carry.",
+)  # fmt: skip
+FAR_BELOW_MEMORY = Threshold(
+    0.5, _RANGES, "A rate of host memory whose capacity was read fails below this fraction of the lowest "
+    "usual one.", "Smaller differences can be other work on the host.",
+)  # fmt: skip
+
 
 def all_thresholds() -> Iterator[tuple[str, Threshold]]:
     """Yield all thresholds with their names, in their order."""

@@ -26,6 +26,7 @@ from ..tables import Table
 from ..testcases.host import LEAST_PART
 from ..testcases.table import TABLE
 from ..units import KIB
+from .thresholds import FAR_BELOW_MEMORY
 from .verdict import Verdict
 
 #: Largest share of a buffer that the caches may have kept since it was read before.
@@ -60,8 +61,6 @@ _SECOND_BYTES = 256 * KIB
 _LOADED_LEAST = 0.6
 #: Latency under load over that without, where no published value is known.
 _LOADED_MOST = 15.0
-#: What is low by this factor or more fails, where the capacity of the memory was read.
-_FAR = 0.5
 
 
 @dataclass(frozen=True)
@@ -207,7 +206,7 @@ class UsualRanges:
         least = min(cpus * by.core(), lowest) * share / buffers
         usual = min(cpus * by.core(typical=True), by.typical_share * line) * share / buffers
         kept = min(_KEPT, self._machine.last_cache_bytes() / read) if read else 0.0
-        far = least * _FAR if rate and self._facts.knows(Known.CPU_QUOTA) else None
+        far = least * FAR_BELOW_MEMORY if rate and self._facts.knows(Known.CPU_QUOTA) else None
         limit, highest = rate and rate / buffers, most and most / buffers / (1 - kept)
         return UsualRange(least, f"{source}, {cpus:g} CPUs in use", max(usual, least), far, limit, highest)
 
