@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..document import Status, TestcaseResult
-from ..judging.gates import GateResult, GateVerdict
+from ..judging.gates import GateResult
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.omissions import UNVERIFIED, is_verified
@@ -184,8 +184,8 @@ def _gate(result: GateResult, name: str, judged: Judged) -> ET.Element:
         name=visible(f"{gate.measures}: at least {gate.at_least}"),
         time="0",
     )
-    if result.verdict is not GateVerdict.PASS:
-        tag = "failure" if result.verdict is GateVerdict.FAIL else "skipped"
+    if result.verdict is not Verdict.PASS:
+        tag = "failure" if result.verdict is Verdict.FAIL else "skipped"
         add_outcome(case, tag, gate_text(result))
     elif judged.proves_nothing:
         add_outcome(case, "skipped", SIMULATED)

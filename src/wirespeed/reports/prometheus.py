@@ -9,7 +9,6 @@ from ..document import Document, Status
 from ..judging.check import Check
 from ..judging.criteria import end_of
 from ..judging.device_verdicts import device_lowest, device_verdicts, devices_of_cells
-from ..judging.gates import GateVerdict
 from ..judging.judged import Judged
 from ..judging.run_summary import WORDS
 from ..judging.verdict import Verdict, share
@@ -270,9 +269,9 @@ def _gates(judged: Judged) -> Iterator[Sample]:
     """The verdict of each gate that applies to the machine."""
     for compared in judged.check.gates:
         for result in compared.results:
-            if result.verdict is not GateVerdict.NOT_APPLICABLE:
+            if result.verdict is not Verdict.WAIVED:
                 gate = picked(result.gate, "set measures at_least", set=compared.gates.name)
-                yield {**gate, "verdict": str(result.verdict)}, 1
+                yield {**gate, "verdict": result.word}, 1
 
 
 def _unique(samples: Iterable[Sample]) -> Iterator[Sample]:

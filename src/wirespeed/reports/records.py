@@ -177,7 +177,7 @@ def _(compared: GateComparison) -> Records:
     for result in (*applies, *(other for other in compared.results if other not in applies)):
         gate, lowest, (least, normal) = result.gate, result.lowest, result.expected or (None, None)
         row = {"gate": gate.measures, "threshold": parse_rate(gate.at_least), "source": gate.source}
-        row |= {"verdict": result.verdict, "reason": result.why, "remark": result.remark, "unit": Unit.RATE}
+        row |= {"verdict": result.word, "reason": result.why, "remark": result.remark, "unit": Unit.RATE}
         row |= {"least": least, "normal": normal, "lowest": lowest.value if lowest else None}
         rows.append(row | (_place(lowest.key) if lowest else {}))
     return named(

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.check import Check
-from ..judging.gates import GateComparison, GateVerdict
+from ..judging.gates import GateComparison
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.key_figures import KeyFigure
@@ -164,11 +164,11 @@ def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
     gates, results = compared.gates, compared.results
     yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
     for result in applicable(compared):
-        line = Text().append(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
+        line = Text().append(f"{result.word:<12}", style=SIGNS[result.word].style)
         yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}")
         texts = [*gate_parts(result), *([result.gate.source] if style.verbose else [])]
         yield from (_indented(text, style="dim") for text in texts)
-    other = Counter(result.why for result in results if result.verdict is GateVerdict.NOT_APPLICABLE)
+    other = Counter(result.why for result in results if result.verdict is Verdict.WAIVED)
     if other:
         reasons = ", ".join(f"{count} for {why}" for why, count in other.items())
         yield Text(f"{many(other.total(), 'threshold')} not applicable: {reasons}", style="dim")
