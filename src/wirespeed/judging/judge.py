@@ -22,14 +22,14 @@ from ..testcases.host import STREAM
 from .alone import Alone, Scatter, without_value
 from .assumed_capacities import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
 from .baseline_use import baseline_use
-from .cells_seen import ComparableCells
+from .cells_seen import ComparableCells, Observation
 from .check import Check
 from .confidential import by_other_gpus
 from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
 from .hardware_changes import hardware_changes
 from .inventory import missing
-from .localise import Observation, accept, defects, localise, without_fast, wrong_data
+from .localise import accept, defects, localise, without_fast, wrong_data
 from .nccl_settings import disabling
 from .omissions import doubts
 from .other_ways import by_other_ways, slow_pairs
