@@ -277,7 +277,7 @@ def _blame(
     for culprit in culprits:
         for observation in culprit.cells:
             i = indices[observation]
-            judged[i] = replace(judged[i], culprits=culprit.suspects)
+            judged[i] = replace(judged[i], culprit=culprit)
             if judged[i].verdict is Verdict.PASS:
                 judged[i] = replace(judged[i], verdict=Verdict.WARN, why=BELOW_PEERS)
     return culprits

@@ -28,7 +28,7 @@ def unjudged(check: Check, why: str) -> Check:
     judgements = tuple(
         judgement if judgement.verdict is Verdict.WAIVED
         else replace(
-            judgement, verdict=Verdict.UNKNOWN, why=why, least=None, normal=None, culprits=(), basis=""
+            judgement, verdict=Verdict.UNKNOWN, why=why, least=None, normal=None, culprit=None, basis=""
         )
         for judgement in check.judgements
     )  # fmt: skip

@@ -151,7 +151,7 @@ class _Summary:
             return str(check.wrong[0]), self._not_to_use(check.wrong[0])
         if check.culprits:
             first = check.culprits[0]
-            return f"{first} runs at {first.share}", advice_at(first.suspects[0], document.machine)
+            return f"{first} runs at {first.share}", advice_at(first, document.machine)
         if failed := failures(document):
             how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
             remedy = of_error(failed[0].reason, imported=bool(document.imported))

@@ -11,7 +11,7 @@ from ..hardware.topology import LinkKind
 from ..measurement import Unit
 from ..results.cells import Key
 from ..terminal import brief
-from .suspects import Suspect, any_of
+from .suspects import Culprit
 
 
 class Verdict(StrEnum):
@@ -105,7 +105,7 @@ class Judgement:
         least: The lowest value that passes; for a latency, the highest.
         normal: The typical value.
         why: Reason if the verdict is not a pass.
-        culprits: The devices or links of which one explains a low value; empty if none does.
+        culprit: What explains a low value; None if nothing does.
         basis: Measurement of the same run that the range was derived from; empty if it is derived from the
             links.
         faster_than: Kind of the links whose assumed capacity the value exceeds; None if it exceeds none.
@@ -121,7 +121,7 @@ class Judgement:
     least: float | None = None
     normal: float | None = None
     why: str = ""
-    culprits: tuple[Suspect, ...] = ()
+    culprit: Culprit | None = None
     basis: str = ""
     faster_than: LinkKind | None = None
     reference: str = ""
@@ -134,8 +134,8 @@ class Judgement:
 
     @property
     def explanation(self) -> str:
-        """Why the verdict is not a pass, and the culprits, in words."""
-        return self.why + (f": {any_of(self.culprits)}" if self.culprits else "")
+        """Why the verdict is not a pass, and the culprit, in words."""
+        return self.why + (f": {self.culprit}" if self.culprit else "")
 
     @property
     def is_above(self) -> bool:

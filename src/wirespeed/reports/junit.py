@@ -11,7 +11,6 @@ from ..judging.gates import GateResult
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.omissions import UNVERIFIED, is_verified
-from ..judging.suspects import any_of
 from ..judging.verdict import Judgement, Verdict
 from ..results.read_many import Unreadable
 from ..statistics import grouped
@@ -199,7 +198,7 @@ def _text_of(judgement: Judgement) -> str:
     text = f"{judgement.key.place}: {value}, {judgement.why}"
     if judgement.least:
         text += f", expected at least {number(judgement.least, scale)}"
-    return text + (f": {any_of(judgement.culprits)}" if judgement.culprits else "")
+    return text + (f": {judgement.culprit}" if judgement.culprit else "")
 
 
 def _values(result: TestcaseResult) -> str:

@@ -16,7 +16,6 @@ from ..judging.check import Check
 from ..judging.diagnosis import Diagnosis
 from ..judging.gates import GateComparison
 from ..judging.judged import Judged
-from ..judging.suspects import any_of
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of
@@ -140,7 +139,7 @@ def _(check: Check) -> Records:
             share=judgement.value / judgement.limit if judgement.value and judgement.limit else None,
             margin=judgement.margin or None,
             reason=judgement.why,
-            culprits=any_of(judgement.culprits),
+            culprits=str(judgement.culprit or ""),
         )
         for judgement in check.judgements
     ]

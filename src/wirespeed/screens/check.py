@@ -285,11 +285,10 @@ def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterat
     if len(judgements) > 1:
         heading.append(f"  {len(judgements)} values, worst:" if not style.verbose else "", style="dim")
     yield heading
-    named = {culprit.suspects for culprit in check.culprits}
     for judgement in judgements if style.verbose else judgements[:1]:
         if judgement.value is not None:
             yield _indented(_measured(judgement))
-        is_said = judgement.why == BELOW_RANGE and judgement.culprits in named
+        is_said = judgement.why == BELOW_RANGE and judgement.culprit in check.culprits
         if judgement.value is None or not is_said or style.verbose:
             where = f"{judgement.key.place}: " if judgement.value is None and judgement.key.place else ""
             yield _indented(f"{where}{judgement.explanation}", style="dim")
