@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from tests.conftest import with_long
 from wirespeed.data import efficiencies
 from wirespeed.document import Document
 from wirespeed.hardware.effects import scaled
@@ -118,7 +119,10 @@ def test_wrong_data_to_and_from_a_device_is_one_finding() -> None:
     assert [str(one) for one in check.wrong] == ["gpu5->gpu3 and gpu3->gpu5 deliver wrong data in 1 testcase"]
 
 
-@pytest.mark.parametrize("spec", ["l40s-8+gen1@gpu3", "h100-nvl-2+gen2@gpu1", "pcie-2-no-p2p+gen3@gpu0"])
+@pytest.mark.parametrize(
+    "spec",
+    with_long(["l40s-8+gen1@gpu3", "h100-nvl-2+gen2@gpu1", "pcie-2-no-p2p+gen3@gpu0"], "l40s-8+gen1@gpu3"),
+)
 def test_what_a_cause_leaves_is_no_likely_cause_without_facts(spec: str) -> None:
     document = measured(spec)
     found = diagnose(replace(document, facts=()))

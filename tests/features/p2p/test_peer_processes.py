@@ -97,10 +97,10 @@ def test_posted_writes_that_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
         ("corrupt 0 1", M.STORE, V.WRONG),
         ("unseen 0 1", M.FLAG, V.HANGS),
         ("late 0 1", M.ORDER, V.WRONG),
-        ("no-ipc 0 0", M.IPC, V.NOT_OFFERED),
-        ("refuse 0 1", M.COPY, V.NOT_OFFERED),
+        pytest.param("no-ipc 0 0", M.IPC, V.NOT_OFFERED, marks=pytest.mark.long),
+        pytest.param("refuse 0 1", M.COPY, V.NOT_OFFERED, marks=pytest.mark.long),
         ("die 0 1", M.COPY, V.FAILS),
-        ("lost 0 0", M.COPY, V.FAILS),
+        pytest.param("lost 0 0", M.COPY, V.FAILS, marks=pytest.mark.long),
     ],
 )
 def test_a_fault_of_one_direction(
