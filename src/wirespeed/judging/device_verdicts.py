@@ -67,7 +67,7 @@ def device_verdicts(judged: Judged, cells: Mapping[Key, frozenset[str]]) -> dict
     busy = {device for result in document.testcases for device in result.busy}
     found = {device: _worst(verdicts, device in busy) for device, verdicts in by_device.items()}
     return {
-        device: Verdict.UNKNOWN if verdict is Verdict.PASS and device in doubtful else verdict
+        device: Verdict.NOT_JUDGED if verdict is Verdict.PASS and device in doubtful else verdict
         for device, verdict in found.items()
     }
 

@@ -23,7 +23,7 @@ class Verdict(StrEnum):
     BUSY = "busy"  #: not judged: another process used the device
     INTERRUPTED = "interrupted"  #: not judged: the run ended before its value was measured
     NOT_JUDGED = "unknown"  #: no range is known
-    UNKNOWN = "unknown"  #: the same: its word in files and JSON
+    UNKNOWN = "unknown"  #: the same, by its word in files and JSON
     PASS = "pass"
     WAIVED = "waived"  #: not possible on this machine, or accepted by an override
 
@@ -72,10 +72,10 @@ class Verdict(StrEnum):
         return _WORDS.get(self, self.value)
 
 
-_WORDS = {Verdict.UNKNOWN: "not judged", Verdict.WAIVED: "skipped"}
+_WORDS = {Verdict.NOT_JUDGED: "not judged", Verdict.WAIVED: "skipped"}
 _RANKS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 #: Verdicts that count only if there are no others.
-_SILENT = (Verdict.BUSY, Verdict.UNKNOWN, Verdict.WAIVED)
+_SILENT = (Verdict.BUSY, Verdict.NOT_JUDGED, Verdict.WAIVED)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -84,8 +84,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     Values without a known range, of devices in use, and those that are waived, count only if there are no
     others; of no values nothing is known.
     """
-    distinct = set(verdicts)
-    return min(distinct - set(_SILENT) or distinct, key=lambda verdict: verdict.rank, default=Verdict.UNKNOWN)
+    distinct = set(verdicts) or {Verdict.NOT_JUDGED}
+    return min(distinct - set(_SILENT) or distinct, key=lambda verdict: verdict.rank)
 
 
 #: Why values below the expected range fail, and why values that would pass get a warning.

@@ -163,7 +163,7 @@ def _parts(own: Report, judged: Judged) -> Iterator[ET.Element]:
         elif judged.proves_nothing:
             add_outcome(case, "skipped", SIMULATED)
         elif not own.compared:
-            add_outcome(case, "skipped", Verdict.UNKNOWN.word)
+            add_outcome(case, "skipped", Verdict.NOT_JUDGED.word)
         yield case
 
 

@@ -32,7 +32,7 @@ SIGNS: dict[str, Look] = {
     Verdict.WARN: Look("▲", "bold yellow", "warn"),
     Verdict.BUSY: Look("◷", "bold yellow", "busy"),
     Verdict.INTERRUPTED: Look("■", "bold yellow", "warn"),
-    Verdict.UNKNOWN: Look("?", "bold cyan", "unknown"),
+    Verdict.NOT_JUDGED: Look("?", "bold cyan", "unknown"),
     Verdict.PASS: Look("✓", "bold green", "pass"),
     Verdict.WAIVED: Look("–", "dim", "waived"),
     "impossible": Look("?", "magenta", "unknown"),

@@ -66,7 +66,7 @@ NOT_JUDGED = "not judged"
 #: Verdicts of the run, in words.
 STATES = tuple(word.lower() for word in WORDS)
 #: Verdicts of devices, kinds of paths and values, where the words differ.
-_VERDICTS = {Verdict.UNKNOWN: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
+_VERDICTS = {Verdict.NOT_JUDGED: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
 
 
 def render(judged: Judged, style: Style) -> str:
@@ -182,7 +182,7 @@ def _devices(judged: Judged) -> dict[str, list[Sample]]:
     document = judged.document
     if found := document.qualification:
         out = set(found.excluded)
-        good = Verdict.PASS if found.compared else Verdict.UNKNOWN
+        good = Verdict.PASS if found.compared else Verdict.NOT_JUDGED
         verdicts = {node.name: Verdict.FAIL if node.name in out else good for node in found.nodes}
         return {"wirespeed_device_verdict": _verdicts(verdicts, judged)}
     cells = devices_of_cells(document)

@@ -320,7 +320,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
             key = "not judged", "another process used a device"
         elif judgement.verdict in (Verdict.BUSY, Verdict.INTERRUPTED):
             key = "", ""  # in the first sentence, a warning or a separate line
-        elif judgement.verdict is Verdict.UNKNOWN:
+        elif judgement.verdict is Verdict.NOT_JUDGED:
             key = "not judged", judgement.why
         else:
             key = judgement.verdict, judgement.basis

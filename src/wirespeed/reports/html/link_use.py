@@ -81,7 +81,7 @@ def uses(judged: Judged) -> list[Use]:
             ends = {end for suspect in judgement.culprit.suspects for end in suspect.ends}
             if ends.isdisjoint((link.source, link.destination)):
                 judgement = None  # something else made the value low
-        verdict = judgement.verdict if judgement else Verdict.UNKNOWN
+        verdict = judgement.verdict if judgement else Verdict.NOT_JUDGED
         verdict = worst((verdict, *blamed.get(i, ())))
         normal = judgement.normal if judgement else None
         speed = (judgement.value or 0.0) / normal if judgement and normal else None
