@@ -15,9 +15,10 @@ from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.link_graph import Network
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.advice import AT
+from wirespeed.judging.cells_seen import Observation
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
-from wirespeed.judging.localise import Observation, localise
+from wirespeed.judging.localise import localise
 from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
 from wirespeed.judging.predictions import Hypothesis
