@@ -17,7 +17,7 @@ from ..results.cells import Placed
 from ..statistics import SCATTER_SAMPLES
 from ..tables import Cell
 from ..testcases.host import LEAST_PART
-from .thresholds import ABOVE_LIMIT, CHANCE_ERRORS, MOST_CHANCE, NEAR_LOWEST
+from ..thresholds.values import ABOVE_LIMIT, CHANCE_ERRORS, MOST_CHANCE, NEAR_LOWEST
 from .usual_ranges import SIZES, UsualRange, UsualRanges
 from .verdict import BELOW_RANGE, Judgement, Verdict
 

@@ -11,8 +11,8 @@ from ..hardware.link_graph import Demand
 from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..results.cells import Key, Placed, placed
+from ..thresholds.causes import FEWEST_CELLS, NORMAL
 from .replanned import planned
-from .thresholds import FEWEST_CELLS, NORMAL
 from .verdict import Judgement, Verdict
 
 

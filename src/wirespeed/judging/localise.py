@@ -20,12 +20,7 @@ from ..hardware.topology import Link, LinkKind, Machine
 from ..results.cells import Placed
 from ..results.overrides import Override
 from ..statistics import grouped
-from ..units import many, some
-from .causes import CAUSES, signs_of
-from .causes.run_facts import facts_of
-from .cells_seen import normal_of, quantile
-from .suspects import Culprit, Suspect, Suspects
-from .thresholds import (
+from ..thresholds.causes import (  # fmt: skip
     ACQUITTAL_MARGIN,
     CARRIED,
     CLEARLY_MORE,
@@ -35,7 +30,12 @@ from .thresholds import (
     LOW_FRACTION,
     MANY_CELLS,
     NORMAL,
-)  # fmt: skip
+)
+from ..units import many, some
+from .causes import CAUSES, signs_of
+from .causes.run_facts import facts_of
+from .cells_seen import normal_of, quantile
+from .suspects import Culprit, Suspect, Suspects
 from .verdict import Judgement, Verdict
 
 #: Distance between the quantiles 0.75 and 0.9 of a normal distribution, in standard deviations.

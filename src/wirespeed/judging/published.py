@@ -22,12 +22,12 @@ from ..results.cells import Placed
 from ..results.imported_limits import OF_LINE, SENDRECV, directions_of, hosts_of
 from ..statistics import grouped
 from ..tables import BUSBW, Cell
+from ..thresholds.values import DIRECTIONS, FAR_BELOW, LEAST_MODELS, OTHER_MODELS, SAME_MODEL
 from ..units import GB, GIB
 from . import published_network as network
 from .assumed_capacities import limiting_links, slowest_possible
 from .published_memory import READ, MemoryShare, memory_shares
 from .published_network import has_nvls
-from .thresholds import DIRECTIONS, FAR_BELOW, LEAST_MODELS, OTHER_MODELS, SAME_MODEL
 from .verdict import Judgement, Verdict, worst
 
 #: The oldest PCIe generation whose rates are alike. Of PCIe 3, virtual machines reach 0.6 of the line rate,

@@ -25,8 +25,8 @@ from ..results.cells import Placed
 from ..tables import Table
 from ..testcases.host import LEAST_PART
 from ..testcases.table import TABLE
+from ..thresholds.values import FAR_BELOW_MEMORY
 from ..units import KIB
-from .thresholds import FAR_BELOW_MEMORY
 from .verdict import Verdict
 
 #: Largest share of a buffer that the caches may have kept since it was read before.

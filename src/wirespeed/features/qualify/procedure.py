@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from ...judging.thresholds import AS_SLOW, LEAST_SLOW, SIGMAS
 from ...qualification import (
     BY_NETWORK,
     LEAST_THRESHOLD,
@@ -18,6 +17,7 @@ from ...qualification import (
     Stage,
     part_name,
 )
+from ...thresholds.clusters import AS_SLOW, LEAST_SLOW, SIGMAS
 from .cluster import Values, plain
 from .inference import Inference, Paths, deviation, explain, margin, reference_of
 from .limits import below_alike, below_limits
