@@ -5,19 +5,21 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, wraps
 from importlib.resources import files
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 from ..errors import UsageError
 from ..statistics import grouped
 from ..units import GB, MB
 from . import gpu_sheet
+
+T = TypeVar("T")
 
 #: Bytes per second of the units in which sources give rates.
 UNITS = {
@@ -113,9 +115,6 @@ class PublishedRate:
     tool: str
     platform: str
     note: str
-
-    def __hash__(self) -> int:
-        return hash((self.source, self.rate))  # of few fields: tables of all rows are keys of caches
 
     @property
     def publisher(self) -> str:
@@ -254,13 +253,27 @@ def observations() -> tuple[PublishedRate, ...]:
     )
 
 
+def of_observations(make: Callable[[tuple[PublishedRate, ...]], T]) -> Callable[[], T]:
+    """Decorate a function of all observations, so that it is called again only if they are others."""
+    made: list[tuple[tuple[PublishedRate, ...], T]] = []
+
+    @wraps(make)
+    def known() -> T:
+        rows = observations()
+        if not made or made[0][0] is not rows:
+            made[:] = [(rows, make(rows))]
+        return made[0][1]
+
+    return known
+
+
 def norms_of(rows: Iterable[PublishedRate]) -> dict[Subject, Norm]:
     """The norms that observations make; the lowest accepted rates and those of other ways make none."""
     of_subject = grouped((one.subject, one) for one in rows if one.kind in OBSERVED)
     return {subject: Norm(subject, tuple(ones)) for subject, ones in of_subject.items()}
 
 
-@lru_cache(maxsize=1)
-def norms() -> dict[Subject, Norm]:
+@of_observations
+def norms(rows: tuple[PublishedRate, ...]) -> dict[Subject, Norm]:
     """The norms that wirespeed contains, by what they are about."""
-    return norms_of(observations())
+    return norms_of(rows)

@@ -142,14 +142,15 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
         shares = [share for i in place.transfers if (share := flows[i][1]) is not None]
         if place.reduce.is_time or len(shares) < len(place.transfers):
             values.append(None)
-            continue
-        chosen = [transfers[i] for i in place.transfers]
-        rates = [share * t.counted for share, t in zip(shares, chosen, strict=True)]
-        if place.reduce is Reduce.WALL:  # the slowest decides; flows that end earlier do not speed it up
-            wall = max(t.bytes / share for share, t in zip(shares, chosen, strict=True))
-            values.append(sum(t.bytes * t.counted for t in chosen) / wall)
+        elif place.reduce is Reduce.FIRST:
+            values.append(shares[0] * transfers[place.transfers[0]].counted)
         else:
-            values.append(rates[0] if place.reduce is Reduce.FIRST else math.fsum(rates))
+            chosen = [transfers[i] for i in place.transfers]
+            if place.reduce is Reduce.WALL:  # the slowest decides; flows that end earlier do not speed it up
+                wall = max(t.bytes / share for share, t in zip(shares, chosen, strict=True))
+                values.append(sum(t.bytes * t.counted for t in chosen) / wall)
+            else:
+                values.append(math.fsum(share * t.counted for share, t in zip(shares, chosen, strict=True)))
     return values
 
 

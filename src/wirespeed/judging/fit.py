@@ -18,7 +18,7 @@ from ..hardware.effects import Effect, scaled
 from ..hardware.facts import Facts
 from ..hardware.limits import MATTERS
 from ..hardware.link_graph import Network
-from ..hardware.topology import Machine
+from ..hardware.topology import Link, Machine
 from ..results.cells import Key
 from ..statistics import grouped
 from .advice import commands_at
@@ -200,15 +200,17 @@ class _Fitter:
         self.typical: Effects = np.log([cell.typical for cell in seen] or [1.0])
         groups = grouped((cell.group, i) for i, cell in enumerate(seen))
         self.groups = {group: np.array(members) for group, members in groups.items()}
-        #: Name and place of the last effect that moved data, and its routes: factors do not change them.
-        self._rerouted: tuple[tuple[str, str], Routes] = (("", ""), {})
+        #: Effects that move data, by name and place -> their routes: factors do not change them.
+        self._rerouted: dict[tuple[str, str], Routes] = {}
+        #: What is predicted of machines with the same links, which several causes make, by routes and links.
+        self._changed: dict[tuple[tuple[str, str], tuple[Link, ...]], Predictions] = {}
         #: Costs of groups before another cause is added.
         self._costs_before: dict[int, float] = {}
         self._good = Predictions(Network(document.machine), typical_rates(document.machine))
 
     def scored(self, machine: Machine, before: Effects, left: Collection[int]) -> list[_Scored]:
         """The hypotheses that explain some of the slow cells that are left, the best first."""
-        self._costs_before, self._rerouted = {}, (("", ""), {})
+        self._costs_before, self._rerouted, self._changed = {}, {("", ""): self._good.routes}, {}
         low = np.array(sorted(left))
         reaching = []
         for order, hypothesis in enumerate(self._hypotheses(machine, low)):
@@ -317,12 +319,12 @@ class _Fitter:
         """Predict the cells of a hypothesis, and score it by what its predictions improve."""
         effect, cause = hypothesis.effect, hypothesis.cause
         try:
-            routes = self._good.routes
-            if effect is not None and effect.reroutes:
-                if self._rerouted[0] != (effect.name, hypothesis.place):
-                    self._rerouted = ((effect.name, hypothesis.place), {})
-                routes = self._rerouted[1]
-            changed = Predictions(Network(hypothesis.machine), self._good.rates, routes)
+            moved = (effect.name, hypothesis.place) if effect is not None and effect.reroutes else ("", "")
+            alike = moved, hypothesis.machine.links
+            if alike not in self._changed:
+                routes = self._rerouted.setdefault(moved, {})
+                self._changed[alike] = Predictions(Network(hypothesis.machine), self._good.rates, routes)
+            changed = self._changed[alike]
             ratios = {i: self._ratio(self.seen[i], changed) for i in touched.tolist()}
         except MachineError:  # no path is left
             return None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from statistics import median
 from typing import NamedTuple
 
@@ -441,13 +440,9 @@ class _Share(NamedTuple):
     publisher: str
 
 
-def _shares() -> dict[_Like, tuple[_Share, ...]]:
+@norms.of_observations
+def _shares(rows: tuple[PublishedRate, ...]) -> dict[_Like, tuple[_Share, ...]]:
     """The published rates as shares of line rates, by what they are alike in."""
-    return _shares_of(norms.observations())
-
-
-@lru_cache(maxsize=2)
-def _shares_of(rows: tuple[PublishedRate, ...]) -> dict[_Like, tuple[_Share, ...]]:
     found = grouped(pair for row in rows if row.kind in OBSERVED for pair in _shared(row))
     return {like: tuple(shares) for like, shares in found.items()}
 

@@ -7,7 +7,6 @@ rates are 0.42 to 0.51 of the line rate, and say no more than the range of the C
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import NamedTuple
 
 from ..data import CHANNEL_BYTES, CpuSheet, cpu_sheet, cpu_sheets, norms
@@ -47,11 +46,11 @@ def memory_shares(cpu: str, design: str) -> tuple[MemoryShare, ...]:
     """
     found = cpu_sheet(cpu, design)
     memory = _memory(found[1]) if found else None
-    return _shares_of(norms.observations()).get(memory, ()) if memory else ()
+    return _shares().get(memory, ()) if memory else ()
 
 
-@lru_cache(maxsize=2)
-def _shares_of(rows: tuple[PublishedRate, ...]) -> dict[_Memory, tuple[MemoryShare, ...]]:
+@norms.of_observations
+def _shares(rows: tuple[PublishedRate, ...]) -> dict[_Memory, tuple[MemoryShare, ...]]:
     """The published rates of reads by all sockets as shares of line rates.
 
     Of memory whose speed the source does not give, the fastest that CPUs with such memory support is assumed:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 from typing import NamedTuple
 
 from ..data import GpuSheet, gpu_sheet, norms
@@ -87,11 +86,12 @@ def lines(sheet: GpuSheet, network: float, hosts: int, operation: str) -> Iterat
 
 def shares(how: str) -> tuple[NetworkShare, ...]:
     """The published rates of messages, of rings, or of GPUs of a compute capability whose switches reduce."""
-    return _shares_of(norms.observations()).get(how, ())
+    return _shares().get(how, ())
 
 
-@lru_cache(maxsize=2)
-def _shares_of(rows: tuple[PublishedRate, ...]) -> dict[str, tuple[NetworkShare, ...]]:
+@norms.of_observations
+def _shares(rows: tuple[PublishedRate, ...]) -> dict[str, tuple[NetworkShare, ...]]:
+    """The published rates of networks as shares of line rates, by what they are alike in."""
     found = grouped(pair for row in rows if row.kind in OBSERVED for pair in _shared(row))
     return {how: tuple(ones) for how, ones in found.items()}
 
