@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 from collections.abc import Callable, Iterator
@@ -14,7 +15,7 @@ from wirespeed.data import cpu_sheets, efficiencies, factors, paths
 from wirespeed.hardware.topology import EngineRate
 from wirespeed.judging.gates import load
 from wirespeed.statistics import grouped
-from wirespeed.thresholds import Threshold
+from wirespeed.thresholds import ROWS, Threshold
 from wirespeed.units import GB, KIB, format_size
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -72,16 +73,19 @@ TABLES = (
 
 def amount(one: Threshold) -> str:
     """The value of a threshold with its unit."""
-    if one.unit == "B" and one % KIB == 0:
-        return format_size(int(one))
-    return f"{one:g}{'' if one.unit == '%' else ' '}{one.unit}".strip()
+    if one.unit == "B" and one.value % KIB == 0:
+        return format_size(int(one.value))
+    return f"{one.value:g}{'' if one.unit == '%' else ' '}{one.unit}".strip()
 
 
 def all_thresholds() -> Iterator[tuple[str, Threshold]]:
     """All rows of the table with their names, in the order of the page."""
     for part in ("facts", "values", "causes", "clusters"):
-        rows = vars(importlib.import_module(f"wirespeed.thresholds.{part}"))
-        yield from ((name, one) for name, one in rows.items() if isinstance(one, Threshold))
+        path = Path(str(importlib.import_module(f"wirespeed.thresholds.{part}").__file__))
+        nodes = [n for n in ast.parse(path.read_text()).body if isinstance(n, ast.Assign)]
+        names = [ast.unparse(n.targets[0]) for n in nodes if ast.unparse(n.value).startswith("row(")]
+        subjects = [n.value.value for n in nodes if isinstance(n.value, ast.Constant)]
+        yield from zip(names, (one for one in ROWS if one.subject in subjects), strict=True)
 
 
 def thresholds() -> str:

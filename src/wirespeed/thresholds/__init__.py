@@ -1,17 +1,21 @@
 """The table of the numbers that decide verdicts, causes and changes, each with its meaning, its reason and
-its source: a row is a ``Threshold`` in the file of its subject.
+its source: a ``row`` in the file of its subject.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple, TypeVar
+
 #: Source of a threshold that no publication gives.
 CHOSEN = "chosen"
+Number = TypeVar("Number", int, float)
 
 
-class Threshold(float):
-    """A number that decides a verdict.
+class Threshold(NamedTuple):
+    """A number that decides something.
 
     Attributes:
+        value: The number.
         subject: What it is about; a heading of the documentation.
         meaning: What it separates.
         reason: Why it is this number.
@@ -19,17 +23,21 @@ class Threshold(float):
         unit: Its unit: ``B``, ``B/s``, ``s``, ``%``; empty for a fraction or a number.
     """
 
-    def __new__(
-        cls, value: float, subject: str, meaning: str, reason: str, source: str = CHOSEN, *, unit: str = ""
-    ) -> Threshold:
-        """A threshold with this value."""
-        self = super().__new__(cls, value)
-        self.subject, self.meaning, self.reason = subject, meaning, reason
-        self.source, self.unit = source, unit
-        return self
-
+    value: float
     subject: str
     meaning: str
     reason: str
     source: str
     unit: str
+
+
+#: The rows of the files of this folder that were imported, in their order.
+ROWS: list[Threshold] = []
+
+
+def row(
+    value: Number, subject: str, meaning: str, reason: str, source: str = CHOSEN, *, unit: str = ""
+) -> Number:
+    """The number of a new row of the table."""
+    ROWS.append(Threshold(value, subject, meaning, reason, source, unit))
+    return value
