@@ -14,7 +14,6 @@ from typing import NamedTuple
 from ..data.causes import Weight
 from ..document import Document
 from ..errors import MachineError, UsageError
-from ..hardware.limits import MATTERS
 from ..hardware.link_graph import MachineVertices, Network
 from ..hardware.topology import Link, LinkKind, Machine
 from ..results.cells import Placed
@@ -29,6 +28,7 @@ from ..thresholds.causes import (  # fmt: skip
     LOW_DEVIATIONS,
     LOW_FRACTION,
     MANY_CELLS,
+    MATTERS,
     NORMAL,
 )
 from ..units import many, some

@@ -86,9 +86,9 @@ def reference_of(values: Values, noise: float = 0.0) -> tuple[float, float]:
     """
     if not len(values):
         return 0.0, 0.0
-    best = float(np.quantile(values, 0.9))
+    best = float(np.quantile(values, clusters.FASTEST))
     # The best tenth begins 1.28 deviations above the median; what is 2.5 below still counts.
-    fast = values[values > best * (1 - max(0.15, 3.8 * noise))]
+    fast = values[values > best * (1 - max(clusters.FAST_FRACTION, clusters.FAST_SIGMAS * noise))]
     reference = float(np.median(fast))
     above = fast[fast >= reference] / reference - 1  # slow values only spread the others
     return reference, float(1.4826 * np.median(above))
@@ -253,7 +253,9 @@ class _Seeking:
             several = slow.kind in _SWITCHES  # some of its nodes may be slower than it
             level = reference_of(values)[0] if several else float(np.median(values))
             faster = float((self.all.value[mine] * self.cut > level).mean())
-            if faster <= (1 - clusters.MOST_PATHS if several or slow.kind is PartKind.NODE else 0.5):
+            if faster <= (
+                1 - clusters.MOST_PATHS if several or slow.kind is PartKind.NODE else clusters.MOST_FASTER
+            ):
                 yield slow, mine, level
 
     def culprit(self, slow: _Suspect, through: npt.NDArray[np.bool_], level: float) -> SlowPart:
