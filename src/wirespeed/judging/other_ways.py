@@ -14,10 +14,10 @@ from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Placed
 from ..results.imported_limits import BOTH_WAYS_BY_HOST, BY_HOST, ONE_WAY_BY_HOST
 from ..statistics import grouped, median
+from ..thresholds.causes import MOST_PAIRS, WAY_OF_HOST, WAY_OF_OTHERS
 from ..units import GB
 from .path_kinds import GPU_GPU, HOST_GPU
 from .suspects import Culprit, Suspects
-from .thresholds import MOST_PAIRS, WAY_OF_HOST, WAY_OF_OTHERS
 from .verdict import Judgement, Verdict
 
 

@@ -10,9 +10,9 @@ from ..document import Document, TestcaseResult
 from ..measurement import Unit
 from ..statistics import grouped
 from ..tables import BUSBW, Table
+from ..thresholds.causes import UNLIKE, UNLIKE_BYTES
 from ..units import GB, format_size
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_GPU, PROCESSES, path_kind
-from .thresholds import UNLIKE, UNLIKE_BYTES
 
 _KINDS = (COLLECTIVES, PROCESSES, HOST_GPU, GPU_GPU)
 #: End of the names of further runs of a test.
