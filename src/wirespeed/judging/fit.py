@@ -312,7 +312,7 @@ class _Fitter:
         for group in {self.seen[i].group for i in ratios}:
             cost, common = self._cost(group, after, unsure)
             alone = bool((after[self.groups[group]] < math.log(1 - LOWERED)).all())  # no other cell shows it
-            shared[group] = max(-MOST_SHARED, min(common, MOST_SHARED)) if alone else common
+            shared[group] = max(-MOST_SHARED, min(common, FIT_NOISE)) if alone else common
             if group not in self._costs_before:
                 self._costs_before[group] = self._cost(group, before, FIT_NOISE)[0]
             score += self._costs_before[group] - cost

@@ -114,8 +114,8 @@ MOST_DEVIATIONS = 4.0
 #: Why: Less is noise.
 #: Source: benchmarks/diagnose.py
 LOWERED = 0.03
-#: What all comparable values are predicted to lose is subtracted up to this.
-#: Why: The rest is for the cause to explain.
+#: By what all comparable values are slower than predicted, is subtracted up to this.
+#: Why: The rest is for the cause to explain, and all that is faster: its amounts are known to a tenth.
 #: Source: benchmarks/diagnose.py
 MOST_SHARED = 0.12
 #: A value shows the rate of a link that its transfers load by this fraction.

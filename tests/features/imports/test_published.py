@@ -97,6 +97,14 @@ def test_directions_of_pcie_that_differ(
     assert len(slow) == (runs if verdict.is_bad else 0)
 
 
+@pytest.mark.parametrize(("share", "fits"), [(0.92, False), (0.88, True)])
+def test_a_cause_of_certain_amounts_explains_nothing_faster_than_they_allow(share: float, fits: bool) -> None:
+    """A mode of NVLinks leaves three quarters of them: not 92%, whatever machines of one model have in common."""
+    document = slower(wirespeed.load_log(FOLDER / "nvbandwidth-h100-azure.txt"), share)
+    found = [finding.cause.name for finding in wirespeed.diagnose(document).findings if finding.cells]
+    assert found == (["bandwidth-mode"] if fits else [])
+
+
 #: How good a verdict is; what is not judged must not become so because it is slower.
 _MILD = {Verdict.IMPLAUSIBLE: 0, Verdict.FAIL: 0, Verdict.WARN: 1, Verdict.PASS: 2, Verdict.NOT_JUDGED: 3}
 

@@ -56,7 +56,7 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
     more = "" if style.verbose else "; -v shows the screen of each"
     footer = [counted_words(nodes, unreadable) + more]
     if any(figure.bad for row in rows for figure in row.node.figures):
-        footer.append("✖ = path with failing values (worst shown)")
+        footer.append("✖ = path with values worse than expected (worst shown)")
     end = printed(style, *(Text(text, style="dim") for text in footer))
     if any(node.simulated for node in nodes):
         end += printed(style, Text(SIMULATED, style="bold magenta"))
