@@ -37,7 +37,6 @@ class Overview:
     """What a reader needs first.
 
     Attributes:
-        word: PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
         verdict: The verdict of the run.
         sentence: The cause, or what was found.
         extent: How much of the run it concerns.
@@ -50,7 +49,6 @@ class Overview:
         skipped: The kinds of paths that the machine has, of which no testcase could be measured, and why.
     """
 
-    word: str
     verdict: Verdict
     sentence: str
     extent: str
@@ -61,6 +59,11 @@ class Overview:
     by_finding: bool
     also: tuple[Finding, ...] = ()
     skipped: tuple[tuple[PathKind, str], ...] = ()
+
+    @property
+    def word(self) -> str:
+        """The verdict as the first word: PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED."""
+        return self.verdict.word.upper()
 
 
 def overview(document: Document, check: Check, diagnosis: Diagnosis | None = None) -> Overview:
@@ -106,9 +109,9 @@ class _Summary:
             if own and not problem and not check.verdict.is_bad:
                 (sentence, extent), advice = own, Advice()
         verdict, figures = check.verdict, key_figures(self.document, check)
-        word, advice = verdict.word.upper(), Advice() if verdict is Verdict.INTERRUPTED else advice
+        advice = Advice() if verdict is Verdict.INTERRUPTED else advice
         return Overview(
-            word, verdict, sentence, extent, figures, named, self.diagnosis, advice, self.answers, self.also,
+            verdict, sentence, extent, figures, named, self.diagnosis, advice, self.answers, self.also,
             tuple(skipped(self.document)),
         )  # fmt: skip
 
