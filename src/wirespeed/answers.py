@@ -19,10 +19,11 @@ from .judging.judged import Judged
 from .reports import Style
 from .reports import render as rendered
 from .results import compare as comparing
-from .results.baseline import TOLERANCE, Baseline
-from .results.compare import LEAST, Comparison
+from .results.baseline import Baseline
+from .results.compare import Comparison
 from .results.inventory import Inventory, parse_inventory
 from .results.opening import open_run
+from .thresholds.changes import LEAST_CHANGE, TOLERANCE
 
 if TYPE_CHECKING:
     from .hardware.topology import Machine
@@ -119,7 +120,7 @@ def gates(run: Run, name: GateSetName | str | Path, check: Check | None = None) 
 def compare(
     before: Run | Iterable[Run],
     after: Run | Iterable[Run],
-    least: float = LEAST,
+    least: float = LEAST_CHANGE,
     *,
     ignore_busy: bool = False,
 ) -> Comparison:

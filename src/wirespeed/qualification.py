@@ -16,6 +16,7 @@ import msgspec
 
 from .statistics import grouped
 from .tables import Amount, Integer, Number, Whole
+from .thresholds.clusters import JUDGED_SIZES, LEAST_THRESHOLD
 from .units import many
 
 #: What carries bytes between nodes by network interfaces, not by RDMA devices.
@@ -58,12 +59,8 @@ class PartKind(StrEnum):
     ALIKE = "rail"  #: a rail of most nodes, which are all as slow, so that none stands out
 
 
-#: Threshold, as a share of the median, below which no cluster is judged: its paths vary too much.
-LEAST_THRESHOLD = 0.5
 #: Parts whose nodes are in doubt: nothing shows which of them is slow.
 OF_SEVERAL = (PartKind.PATH, PartKind.ALIKE)
-#: Number of the largest sizes of messages whose median is judged; start-up slows smaller ones.
-JUDGED_SIZES = 3
 #: Parts that slow one node, which can be left out.
 OF_NODE = (
     PartKind.NODE, PartKind.GPU, PartKind.HOST_LINK, PartKind.MEMORY, PartKind.NIC, PartKind.CABLE,

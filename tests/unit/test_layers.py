@@ -62,7 +62,7 @@ def test_only_its_own_parts_import_a_library(library: str) -> None:
 LAYERS = (
     ("files", "model", "terminal", "version"),
     ("errors", "measurement"),
-    ("native", "units"),
+    ("native", "thresholds", "units"),
     ("tables",),
     ("peer_access", "qualification", "statistics"),
     ("options",),

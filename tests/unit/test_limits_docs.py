@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -12,11 +15,11 @@ from wirespeed.cli.main import main
 from wirespeed.data import cpu_sheets, efficiencies, factors, paths
 from wirespeed.hardware.topology import EngineRate
 from wirespeed.judging.gates import load
-from wirespeed.judging.thresholds import Threshold, all_thresholds
 from wirespeed.statistics import grouped
 from wirespeed.units import GB, KIB, format_size
 
 DOCS = Path(__file__).parents[2] / "docs"
+SOURCE = DOCS.parent / "src/wirespeed"
 RANGES, THRESHOLDS = DOCS / "reference/ranges.md", DOCS / "reference/thresholds.md"
 CHECKS = DOCS / "checks.md"
 
@@ -69,26 +72,57 @@ TABLES = (
 )  # fmt: skip
 
 
-def amount(one: Threshold) -> str:
-    """The value of a threshold with its unit."""
-    if one.unit == "B" and one % KIB == 0:
-        return format_size(int(one))
-    return f"{one:g}{'' if one.unit == '%' else ' '}{one.unit}".strip()
+class Threshold(NamedTuple):
+    """A row of the table: a constant with the comment above it, and its unit behind it."""
+
+    subject: str
+    name: str
+    value: float
+    unit: str
+    meaning: str
+    reason: str
+    source: str
+
+    @property
+    def amount(self) -> str:
+        """The value with its unit."""
+        if self.unit == "B" and self.value % KIB == 0:
+            return format_size(int(self.value))
+        return f"{self.value:g}{'' if self.unit == '%' else ' '}{self.unit}".strip()
+
+
+def all_thresholds() -> Iterator[Threshold]:
+    """The rows of the table, in the order of the page."""
+    for part in ("facts", "values", "causes", "changes", "clusters"):
+        values = vars(importlib.import_module(f"wirespeed.thresholds.{part}"))
+        subject, comment = "", ""
+        for line in (SOURCE / f"thresholds/{part}.py").read_text().splitlines():
+            if line.startswith("# "):
+                subject = line[2:]
+            elif line.startswith("#: "):
+                comment += line[2:]
+            elif row := re.match(r"([A-Z_]+) = .+?(?:  # (.*))?$", line):
+                meaning, _, why = comment.strip().partition(" Why: ")
+                reason, _, source = why.partition(" Source: ")
+                yield Threshold(
+                    subject, row[1], values[row[1]], row[2] or "", meaning, reason, source or "chosen"
+                )
+                comment = ""
 
 
 def thresholds() -> str:
     """The sections of the page of thresholds."""
     parts = []
-    for subject, rows in grouped((one.subject, (name, one)) for name, one in all_thresholds()).items():
+    for subject, rows in grouped((one.subject, one) for one in all_thresholds()).items():
         parts.append(f"## {subject}\n\n| name | value | meaning | reason; source |\n|---|---|---|---|\n")
-        for name, one in rows:
+        for one in rows:
             why = f"{one.reason.removesuffix('.')}; *{one.source}*"
-            parts.append(f"| `{name}` | {amount(one)} | {one.meaning} | {why} |\n")
+            parts.append(f"| `{one.name}` | {one.amount} | {one.meaning} | {why} |\n")
         parts.append("\n")
     return "".join(parts).rstrip() + "\n"
 
 
-def test_the_page_of_thresholds_is_that_of_the_data(request: pytest.FixtureRequest) -> None:
+def test_the_page_of_thresholds_is_that_of_the_table(request: pytest.FixtureRequest) -> None:
     before = THRESHOLDS.read_text().partition("## ")[0]
     if request.config.getoption("--update-golden"):
         THRESHOLDS.write_text(before + thresholds())
@@ -96,14 +130,85 @@ def test_the_page_of_thresholds_is_that_of_the_data(request: pytest.FixtureReque
 
 
 def test_every_threshold_has_a_meaning_a_reason_a_source_and_a_user() -> None:
-    named = dict(all_thresholds())
-    assert len(named) > 60
-    folder = DOCS.parent / "src/wirespeed"
-    users = [path.read_text() for path in folder.rglob("*.py") if path.name != "thresholds.py"]
-    for name, one in named.items():
+    rows = {one.name: one for one in all_thresholds()}
+    assert len(rows) == len([*all_thresholds()]) > 160, "two rows have one name"
+    users = [path.read_text() for path in SOURCE.rglob("*.py") if path.parent.name != "thresholds"]
+    for name, one in rows.items():
         assert one.source and one.unit in ("", "%", "B", "B/s", "s"), name
         assert one.meaning.endswith(".") and one.reason.endswith("."), name
         assert any(re.search(rf"\b{name}\b", text) for text in users), f"{name} has no user"
+
+
+#: Files that judge, compare or blame, with their numbers that decide nothing: of sentences, of searches, of
+#: arithmetic, of hardware and other programs; and measured variation.
+DECIDING = {
+    "hardware/limits.py": "START_OF_COLLECTIVE_S _RANKS_OF_START NOTED",
+    "hardware/judged_sizes.py": "_GPU_CACHE_BYTES _ANY_GPU_CACHE_BYTES START_S",
+    "driver/concurrency.py": "_TYPICAL",
+    "driver/contention.py": "",
+    "driver/slow_rows.py": "",
+    "results/baseline.py": "_NAMED",
+    "results/compare.py": "_REASONS",
+    "results/doubts.py": "",
+    "results/evidence.py": "SHARED UNSEEN _UNSEEN_DF",
+    "results/imported_limits.py": "_CORES _MEMORY_BYTES",
+    "results/overrides.py": "",
+    "results/settings.py": "_TEXTS",
+    "results/significance.py": "_PRIOR_RANGE _MOST_EXPONENT _NORMAL _ACCURACY _MOST_TERMS _MOST_STEPS _TINY",
+    "features/blocks/block_models.py": "VLLM_BLOCK VLLM_BLOCKS",
+    "features/blocks/block_map.py": "_ALIKE",
+    "features/blocks/saturation.py": "BLOCK _BLOCKS _COUNTS",
+    "features/fleet/analysis.py": "_MOST_ATTRIBUTES",
+    "features/history/courses.py": "",
+    "features/history/events.py": "_AROUND _RECENT",
+    "features/p2p/causes.py": "",
+    "features/p2p/slow_pairs.py": "",
+    "features/qualify/carriers.py": "_MBIT_BYTES _NAMED",
+    "features/qualify/inference.py": "_MOST_CULPRITS _CORRECTION",
+    "features/qualify/limits.py": "_GBIT_BYTES",
+    "features/qualify/losses.py": "",
+    "features/qualify/measured_topology.py": "_ROUNDS _MOST_LATENCIES",
+    "features/qualify/procedure.py": "PAIR_ROUNDS _PAIRS_OF_SWITCH",
+    "judging/**/*.py": """
+        _DDR4 _GBIT _HOPELESS _LONGEST _LONGEST_VALUE _LOWEST _MAX_SHOWN_VALUES
+        _MOST_CAUSES _MOST_FACTS _MOST_GPUS _MOST_MEASUREMENTS _NAMED _NVLS_CAPABILITY _NVLS_RANKS _OF_MEDIAN
+        _PARTS _QUANTILE_DISTANCE _SAME _SECOND_BYTES _SLOTS _SUSPECTED_FACTOR _WORST HOST_GPUS SLOWEST
+    """,
+}
+
+
+def numbers(code: ast.AST) -> Iterator[ast.Constant]:
+    """The numbers in a piece of code that are more than counting."""
+    for node in ast.walk(code):
+        value = getattr(node, "value", None)
+        if isinstance(node, ast.Constant) and isinstance(value, (int, float)) and value not in (0, 1, 2):
+            yield node
+
+
+@pytest.mark.parametrize("pattern", DECIDING)
+def test_numbers_that_decide_are_in_the_table(pattern: str) -> None:
+    found: dict[str, str] = {}
+    for path in SOURCE.glob(pattern):
+        tree = ast.parse(path.read_text())
+        for node in tree.body:
+            if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value:
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                parts = [(target, node.value)]
+                if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                    parts = [*zip(target.elts, node.value.elts, strict=True)]
+                found |= {ast.unparse(name): path.name for name, value in parts if any(numbers(value))}
+    assert found.keys() == {*DECIDING[pattern].split()}, "decides: a row of thresholds/; else: `DECIDING`"
+
+
+@pytest.mark.parametrize("pattern", [one for one in DECIDING if not one.startswith("results/significance")])
+def test_comparisons_name_their_thresholds(pattern: str) -> None:
+    bare = [
+        f"{path.name}: {ast.unparse(node)}"
+        for path in SOURCE.glob(pattern)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Compare) and [*numbers(node)]
+    ]
+    assert [text for text in bare if not re.search(r"\blen\(|\[", text)] == []
 
 
 @pytest.mark.parametrize(("head", "end", "made"), TABLES, ids=["links", "cpus", "gpus"])

@@ -11,13 +11,13 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.document import Document, Status, TestcaseResult
-from wirespeed.hardware.judged_sizes import JUDGED_BYTES, JUDGED_COPY_BYTES
 from wirespeed.judging.criteria import Criteria
 from wirespeed.judging.hardware_changes import hardware_changes
 from wirespeed.judging.judge import judge
 from wirespeed.judging.verdict import Verdict
 from wirespeed.results.baseline import make
 from wirespeed.tables import GENERATION, THROTTLED, Quantity, Reading, State
+from wirespeed.thresholds.values import JUDGED_BYTES, JUDGED_COPY_BYTES
 
 DOCUMENT = wirespeed.run(["4"], machine="simulated:hgx-h200-2")
 

@@ -214,7 +214,7 @@ class TakesOptions(argparse._ActionsContainer):
 
     def add_judging(self) -> None:
         """Add the options of judgement."""
-        from ..results.baseline import TOLERANCE
+        from ..thresholds.changes import TOLERANCE
         from ..units import parse_fraction
 
         self.add("--overrides FILE.toml", "file of accepted deviations, with reasons")

@@ -16,12 +16,8 @@ from ..hardware.limits import allowances
 from ..hardware.link_graph import Network
 from ..measurement import Measurement, Place, Reduce, Sample, value_of
 from ..model import Executor, Memory, Role, Transfer
+from ..thresholds.values import FAR_ENDS, FIRST_ALONE, ONE_AFTER_ANOTHER
 
-#: Transfers ran one after another if each needed this fraction of its typical time after the one before it
-#: had ended, and the first one ended no later than this multiple of its typical time.
-_LEAST, _MOST = 0.9, 1.15
-#: Only ends that are far apart are evidence: the earlier one at this fraction of the later one, or more.
-_NEAR = 0.2
 #: Typical fraction of the limit where no range is known.
 _TYPICAL = 0.8
 
@@ -50,12 +46,13 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     needed = cache(lambda i: _alone(network, measurement, i, samples[0]))  # computed where times are apart
     serial = all(
         _gpus(works[i]) & _gpus(works[j])  # only those of one GPU share a queue: else, a link is slow
-        and before >= _NEAR * later and 0 < _LEAST * needed(i) <= later - before
+        and before >= FAR_ENDS * later and 0 < ONE_AFTER_ANOTHER * needed(i) <= later - before
         for (before, j), (later, i) in pairwise(ends)
-    ) and first <= _MOST * needed(earliest)  # fmt: skip
+    ) and first <= FIRST_ALONE * needed(earliest)  # fmt: skip
     # Copy engines start the clock of a transfer when its turn comes: its duration does not show the wait.
     queued = all(
-        s.wall >= _LEAST * math.fsum(s.seconds[i] for i in measured) and s.wall > _MOST * max(s.seconds)
+        s.wall >= ONE_AFTER_ANOTHER * math.fsum(s.seconds[i] for i in measured)
+        and s.wall > FIRST_ALONE * max(s.seconds)
         for s in samples
     )
     if not (serial or queued) or _costs_nothing(network, measurement, samples):

@@ -14,13 +14,8 @@ from ..measurement import Measurement
 from ..statistics import sample_interval
 from ..tables import Cell, Table
 from ..testcases.patterns import ALONE
+from ..thresholds.values import AGAIN_FRACTION, SLOWED_FRACTION
 from ..units import many
-
-#: A pair with a value below its typical value by more than this fraction is measured again.
-LOW_FRACTION = 0.05
-
-#: Relative differences below this are noise.
-NOISE_FRACTION = 0.02
 
 
 def scheduled(network: Network, measurements: Sequence[Measurement]) -> list[Measurement]:
@@ -59,9 +54,9 @@ def suspects(
         if value is None:
             low = True
         elif place.reduce.is_time:
-            low = value > median * (1 + LOW_FRACTION)
+            low = value > median * (1 + AGAIN_FRACTION)
         else:
-            low = value < max(median, typical) * (1 - LOW_FRACTION)
+            low = value < max(median, typical) * (1 - AGAIN_FRACTION)
         if low:
             low_pairs[pair] = None
     return list(low_pairs)
@@ -123,4 +118,4 @@ def _apart(slow: Cell, fast: Cell) -> bool:
     if slow.value is None or fast.value is None or not slow.samples or not fast.samples:
         return False
     (_, highest), (lowest, _) = (sample_interval(cell.samples) for cell in (slow, fast))
-    return slow.value < (1 - NOISE_FRACTION) * fast.value and highest < lowest
+    return slow.value < (1 - SLOWED_FRACTION) * fast.value and highest < lowest

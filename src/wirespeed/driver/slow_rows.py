@@ -8,15 +8,12 @@ from msgspec.structs import replace
 
 from ..statistics import summarise
 from ..tables import Cell, Table
+from ..thresholds.values import SLOW_ROW
 from ..units import format_time
-
-#: A cell is slow if its median is at least this multiple of the fastest median of its column, and all its
-#: samples are above all samples of the fastest.
-SLOW = 1.5
 
 
 def slow(samples: Sequence[Sequence[float]]) -> list[str]:
-    """For each row of a column the reason why it is slow (see `SLOW`); empty if it is not.
+    """For each row of a column the reason why it is slow (see `SLOW_ROW`); empty if it is not.
 
     Args:
         samples: Times of each row, in s.
@@ -25,7 +22,7 @@ def slow(samples: Sequence[Sequence[float]]) -> list[str]:
     best = min(range(len(medians)), key=lambda i: medians[i], default=0)
     reasons = []
     for times, middle in zip(samples, medians, strict=True):
-        is_slow = bool(times) and middle >= SLOW * medians[best] and min(times) > max(samples[best])
+        is_slow = bool(times) and middle >= SLOW_ROW * medians[best] and min(times) > max(samples[best])
         reasons.append(f"{middle / medians[best]:.3g} times the fastest of this phase" if is_slow else "")
     return reasons
 

@@ -25,6 +25,7 @@ from ..options import RunOptions
 from ..statistics import Rule
 from ..tables import LATE, State, Table
 from ..testcases.table import Plan, Testcase
+from ..thresholds.values import STRAGGLER_FRACTION, STRAGGLER_S
 from ..units import many
 from .cells_of_samples import cell_of
 from .concurrency import one_after_another
@@ -302,10 +303,6 @@ class Worker:
         if taken.wrong:
             outcome.fails(Status.FAILED, f"{many(taken.wrong, 'wrong element')} in {measurement}")
         outcome.filled.put(partial(cells, (taken,)))
-
-
-#: Thresholds for reporting a straggler: delay as a fraction of the operation's time, and in s.
-STRAGGLER_FRACTION, STRAGGLER_S = 0.1, 5e-6
 
 
 def observations(tables: Sequence[Table]) -> list[str]:

@@ -7,27 +7,25 @@ from __future__ import annotations
 import math
 
 from ..model import Engine, MemoryKind, Method, Operation, Transfer
-from ..units import MIB
+from ..thresholds.values import (
+    JUDGED_BLOCK_S,
+    JUDGED_BYTES,
+    JUDGED_COPY_BYTES,
+    JUDGED_COPY_S,
+    JUDGED_KERNEL_BLOCK_S,
+)
 from .link_graph import Demand, Network
 from .topology import LinkKind
 
-#: The range of smaller buffers allows for the start of each copy; caches may keep them (those of GPUs have up
-#: to 126 MB).
-JUDGED_BYTES = 256 * MIB
-#: As before, for copies by GPUs between memories: the path between these limits, not a cache.
-JUDGED_COPY_BYTES = 128 * MIB
-#: A block list is judged like one copy if each block takes this long at the lowest rate, in s: eight times
-#: the submission of a block, which takes up to 2 us. A kernel has nothing to submit for a block. What is
-#: staged moves its bytes several times.
+#: Time of a block from which on a block list is judged, in s. What is staged moves its bytes several times.
 _JUDGED_BLOCK_S = {
-    Method.LOOP: 16e-6, Method.BATCH: 16e-6, Method.KERNEL: 1e-6, Method.KERNEL_BULK: 1e-6,
+    **dict.fromkeys((Method.LOOP, Method.BATCH), JUDGED_BLOCK_S),
+    **dict.fromkeys((Method.KERNEL, Method.KERNEL_BULK), JUDGED_KERNEL_BLOCK_S),
 }  # fmt: skip
 #: Largest cache of GPUs by compute capability, in bytes, from data sheets: A100, RTX 4090, H100 and H200,
 #: B200, RTX 5090; and of all others. Two H200s copied 64 MiB at 0.90 of the rate of 1 GiB, 16 MiB at 1.13.
 _GPU_CACHE_BYTES = {"8.0": 40e6, "8.9": 72e6, "9.0": 50e6, "10.0": 126e6, "12.0": 128e6}
 _ANY_GPU_CACHE_BYTES = 128e6
-#: Blocks and files are judged if one copy takes this long at its lowest rate, in s.
-_JUDGED_COPY_S = 1e-3
 
 
 def is_small(transfer: Transfer) -> bool:
@@ -53,7 +51,7 @@ def is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: floa
         known = all(
             network.unknown_memory(e.device) is None for e in transfer.ends if e.kind is MemoryKind.FILE
         )
-        return known and not calls.random and transfer.bytes >= _JUDGED_COPY_S * (lowest or math.inf)
+        return known and not calls.random and transfer.bytes >= JUDGED_COPY_S * (lowest or math.inf)
     return (
         transfer.operation is not Operation.CHASE
         and transfer.pace == 1
@@ -72,7 +70,7 @@ def _has_large_blocks(transfer: Transfer, lowest: float | None) -> bool:
     if scattered is None or lowest is None:
         return scattered is None
     least_s = math.inf if transfer.engine is Engine.CPU else _JUDGED_BLOCK_S.get(scattered.method, math.inf)
-    is_long = scattered.block >= least_s * lowest and transfer.bytes >= _JUDGED_COPY_S * lowest
+    is_long = scattered.block >= least_s * lowest and transfer.bytes >= JUDGED_COPY_S * lowest
     return is_long and not is_small(transfer)
 
 

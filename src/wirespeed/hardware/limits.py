@@ -10,8 +10,9 @@ from ..collectives.operations import OPERATIONS
 from ..errors import MachineError
 from ..measurement import Measurement, Place, Reduce
 from ..model import Access, Collective, Engine, Executor, Memory, Operation, Transfer
+from ..thresholds.values import JUDGED_BYTES, JUDGED_COPY_BYTES, MOST_CACHED
 from ..units import MIB
-from .judged_sizes import JUDGED_BYTES, JUDGED_COPY_BYTES, START_S, is_between, is_judged, is_small
+from .judged_sizes import START_S, is_between, is_judged, is_small
 from .link_graph import Demand, Network, fair_shares, rate_of
 from .topology import EngineRate, Link, LinkKind, Machine
 
@@ -159,12 +160,8 @@ def _of_places(measurement: Measurement, flows: _Flows) -> list[float | None]:
 START_OF_COLLECTIVE_S = (200e-6, 20e-6)
 #: Ranks of a collective above which its start takes longer, in proportion.
 _RANKS_OF_START = 8
-#: Rate of copies within a GPU over the rate of its memory, at most, if a cache keeps a part of small buffers.
-CACHED = 1.5
 #: Links below this load are omitted.
 NOTED = 0.05
-#: Links below this load do not matter to a value: it says nothing about them, nor they about it.
-MATTERS = 0.2
 
 
 @dataclass(frozen=True)
@@ -252,7 +249,7 @@ def allowances(
         )
         expected = (least, normal) if judged and least is not None and normal is not None else None
         if expected and peak and any(is_small(t) and not is_between(t) for t in own):
-            peak *= CACHED
+            peak *= MOST_CACHED
         payload = [plain[i].weights if plain else {} for i in place.transfers]
         parts = _parts(place, own, [typical[i] for i in place.transfers], payload)
         links = []

@@ -12,12 +12,13 @@ from ..document import Status, TestcaseResult
 from ..features import functions
 from ..hardware.topology import LinkKind, Machine
 from ..measurement import Unit
-from ..results.baseline import DEVIATIONS, BaselineCell
+from ..results.baseline import BaselineCell
 from ..results.cells import Placed
 from ..statistics import SCATTER_SAMPLES
 from ..tables import Cell
 from ..testcases.host import LEAST_PART
-from .thresholds import ABOVE_LIMIT, CHANCE_ERRORS, MOST_CHANCE, NEAR_LOWEST
+from ..thresholds.changes import DEVIATIONS
+from ..thresholds.values import ABOVE_LIMIT, CHANCE_ERRORS, MOST_CHANCE, NEAR_LOWEST
 from .usual_ranges import SIZES, UsualRange, UsualRanges
 from .verdict import BELOW_RANGE, Judgement, Verdict
 

@@ -11,8 +11,8 @@ from ..measurement import Unit
 from ..results.cells import Placed
 from ..results.imported_limits import GIVEN_MACHINE
 from ..tables import Cell
+from ..thresholds.values import FAR_FROM_TYPICAL, LIMITING
 from ..units import GB
-from .thresholds import FAR_FROM_TYPICAL, LIMITING
 from .verdict import Judgement, Verdict
 
 #: Kind, capacity in B/s and ends of links: equal links confirm each other's capacity. The ends are empty,

@@ -11,8 +11,8 @@ from ..features import functions
 from ..hardware.link_graph import Demand
 from ..hardware.topology import Link, Machine
 from ..results.cells import Key, Placed, placed
+from ..thresholds.causes import FEWEST_CELLS, NORMAL
 from .replanned import planned
-from .thresholds import FEWEST_CELLS, NORMAL
 from .verdict import Judgement, Verdict
 
 

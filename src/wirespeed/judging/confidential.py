@@ -12,9 +12,9 @@ from ..hardware.topology import Machine
 from ..measurement import Unit
 from ..results.cells import Placed
 from ..statistics import grouped, median
+from ..thresholds.causes import CONFIDENTIAL
 from ..units import GB
 from .path_kinds import HOST_GPU, path_kind
-from .thresholds import CONFIDENTIAL
 from .verdict import BELOW_PEERS, Judgement, Verdict
 
 #: Why nothing judges the copies of a single GPU.

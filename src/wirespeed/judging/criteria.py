@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from ..thresholds.changes import TOLERANCE
 from ..units import format_age
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Criteria:
         overrides: Accepted deviations.
         baseline: Values that good machines of the same model reach.
         tolerance: A value fails if it is below its baseline by more than this fraction
-            (``baseline.TOLERANCE``).
+            (``TOLERANCE``).
         ignore_busy: Whether to judge devices that another process used, too.
         expected: What each host should have; None: nothing is expected.
         max_age: Older runs are not judged.
@@ -35,7 +36,7 @@ class Criteria:
 
     overrides: tuple[Override, ...] = ()
     baseline: Baseline | None = None
-    tolerance: float = 0.05
+    tolerance: float = TOLERANCE
     ignore_busy: bool = False
     expected: Inventory | None = None
     max_age: MaxAge | None = None

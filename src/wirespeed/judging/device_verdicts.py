@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from ..document import Document
-from ..hardware.limits import MATTERS
 from ..hardware.link_graph import MachineVertices
 from ..results.cells import Key, placed
+from ..thresholds.causes import MATTERS
 from .check import Check
 from .finding import Finding
 from .judged import Judged

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from ..data.causes import Cause, Weight
 from ..document import Document
 from ..hardware.facts import Fact, Facts, Known
-from ..hardware.limits import MATTERS
 from ..hardware.link_graph import MachineVertices
 from ..hardware.topology import LinkKind
 from ..qualification import BY_NETWORK, OF_SEVERAL
 from ..results.cells import Key, placed
 from ..terminal import Tabular, brief
+from ..thresholds.causes import FORWARDED, MATTERS
 from ..units import GB, many
 from .advice import commands_at
 from .causes import CAUSES, signs_of
@@ -26,7 +26,6 @@ from .judge import judge
 from .localise import WrongData
 from .nccl_settings import DISABLED, disabled_cells
 from .other_ways import OtherWay
-from .thresholds import FORWARDED
 from .unlike import by_settings
 from .verdict import Judgement, Verdict
 

@@ -11,9 +11,9 @@ from ..measurement import Unit
 from ..model import Engine
 from ..results.cells import Key, key_of
 from ..tables import BUSBW, Cell, Table
+from ..thresholds.values import DIP_FALL, DIP_HALF, DIP_LARGE, DIP_RISE, DIP_TIME, DIP_VALLEY, DIP_WARMED_UP
 from ..units import format_size
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_GPU, PROCESSES, path_kind
-from .thresholds import DIP_FALL, DIP_HALF, DIP_LARGE, DIP_RISE, DIP_TIME, DIP_VALLEY, DIP_WARMED_UP
 
 #: Curves over sizes of messages. Those of memory have steps at the sizes of caches.
 _KINDS = (COLLECTIVES, PROCESSES, HOST_GPU, GPU_GPU)

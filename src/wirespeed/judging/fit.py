@@ -16,11 +16,29 @@ from ..document import Document
 from ..errors import MachineError
 from ..hardware.effects import Effect, scaled
 from ..hardware.facts import Facts
-from ..hardware.limits import MATTERS
 from ..hardware.link_graph import Network
 from ..hardware.topology import Link, Machine
 from ..results.cells import Key
 from ..statistics import grouped
+from ..thresholds.causes import (
+    ENOUGH_EXPLAINED,
+    EQUAL_POINTS,
+    ESTIMATED,
+    FIT_KNOWN,
+    FIT_NOISE,
+    HARDLY_SLOWER,
+    LOWERED,
+    MATTERS,
+    MOST_DEVIATIONS,
+    MOST_SHARED,
+    NAMELESS,
+    ROUGHLY,
+    SHOWS_RATE,
+    SUPPORTED,
+    SUSPECT,
+    TRUSTED,
+    UNSUPPORTED,
+)
 from .advice import commands_at
 from .causes import CAUSES, signs_of
 from .causes.record import Sign, devices_at, heaviest, speaking
@@ -31,47 +49,11 @@ from .predictions import Hypothesis, Predictions, typical_rates
 from .replanned import planned
 from .verdict import Judgement
 
-# Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1. Where no other
-# reason is given, ``benchmarks/diagnose.py`` shows that a constant is good enough.
+# Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1.
 
-#: Noise: standard deviation (of the logarithm) of a good cell around comparable ones, and of the effect of a
-#: slower link, whose load is known only roughly.
-_NOISE = 0.02
-#: How well typical rates, and rates over another route, are known: most ranges end two or three times
-#: as far below. Values this close to a prediction agree with it; values this far below typical are low.
-_KNOWN = 0.08
-#: Largest number of deviations of a cell that counts: one cell, however far off, must not decide.
-_MOST_DEVIATIONS = 4.0
-#: An explained cell is predicted at least this far below normal: less is noise.
-_LOWERED = 0.03
-#: If all comparable cells are predicted as low, what they have in common is subtracted up to this: the rest
-#: is for the cause to explain.
-_MOST_SHARED = 0.12
-#: A cell whose transfers load a link by this fraction shows the rate of the link.
-_DEPENDS = 0.85
 #: Quantiles of the ratios of rerouted data that are tried as the rate of the new route, which cells share to
-#: different extents. Factors closer to 1 are noise; those that differ by less than the last are tried once.
-_PARTS, _HARDLY, _SAME = (0.1, 0.3, 0.5, 0.7, 0.9), 0.99, 0.04
-#: A hypothesis is examined if this fraction of the cells that depend on its links is slow, or if it may
-#: explain this fraction of the slow cells; others cannot win.
-_SUSPECT = 0.3
-#: Points for facts that speak for a cause: odds that values near noise cannot turn.
-_SUPPORTED = 25.0
-#: Points for an amount that had to be estimated, which is one more free parameter: with facts, and without.
-_ESTIMATED, _UNSUPPORTED = -3.0, -12.0
-#: Points for no known cause: between causes without facts whose amount is known and is estimated.
-_NAMELESS = -6.0
-#: Facts that speak for a cause add this fraction of what its predictions gain: of two causes with facts, the
-#: one that explains more wins.
-_TRUSTED = 0.25
-#: The effective speed of a link differs by up to this fraction from its nominal one: generations of PCIe
-#: encode data in different ways.
-_ROUGHLY = 0.1
-#: Explanations whose points differ by at most this cannot be distinguished. Where no value is slow, a cause
-#: with facts must gain at least as much.
-_EQUAL = 4.0
-#: An explanation counts if it explains this fraction of the slow cells that are left: most of them.
-_ENOUGH = 0.5
+#: different extents. Factors that differ by less than the last are tried once.
+_PARTS, _SAME = (0.1, 0.3, 0.5, 0.7, 0.9), 0.04
 #: A hypothesis that concerns less than this fraction of what another one explains is not examined: one GPU of
 #: 72 does not explain why all are slow. Without it, such a run takes four times as long to diagnose.
 _HOPELESS = 1 / 16
@@ -114,9 +96,9 @@ def explain(
     for number in range(_MOST_CAUSES):
         scored = [
             candidate for candidate in (fitter.scored(machine, effects, low - done) if low - done else ())
-            if candidate.explained & slow - done or (candidate.evidence and candidate.gain >= _EQUAL)
+            if candidate.explained & slow - done or (candidate.evidence and candidate.gain >= EQUAL_POINTS)
         ]  # fmt: skip
-        wanted = _ENOUGH * len(slow - done) / (1 + number)
+        wanted = ENOUGH_EXPLAINED * len(slow - done) / (1 + number)
         if not scored or (scored[0].explained & slow and len(scored[0].explained & slow - done) < wanted):
             return
         best = scored[0]
@@ -124,13 +106,13 @@ def explain(
         if best.hypothesis.cause is None:  # a cause that explains as much is better than none
             named = (candidate for candidate in scored if candidate.hypothesis.cause is not None)
             chosen = next(
-                (candidate for candidate in named if best.score - candidate.score <= _EQUAL / 2), best
+                (candidate for candidate in named if best.score - candidate.score <= EQUAL_POINTS / 2), best
             )
         rivals = {chosen.hypothesis.cause: chosen.hypothesis}
         for candidate in scored:
             if (
                 candidate.hypothesis.cause is not None and bool(candidate.evidence) is bool(chosen.evidence)
-                and chosen.gain - candidate.gain <= _EQUAL
+                and chosen.gain - candidate.gain <= EQUAL_POINTS
                 and 2 * len(candidate.explained & chosen.explained) > len(chosen.explained)
             ):  # fmt: skip
                 rivals.setdefault(candidate.hypothesis.cause, candidate.hypothesis)
@@ -175,7 +157,7 @@ class _Fitter:
     ) -> None:  # fmt: skip
         self.document = document
         self.keys, self.seen, ratios = seen_cells(document, judgements)
-        self.low = {i for i, cell in enumerate(self.seen) if cell.low or cell.typical <= 1 - _KNOWN}
+        self.low = {i for i, cell in enumerate(self.seen) if cell.low or cell.typical <= 1 - FIT_KNOWN}
         plans = planned(document)
         #: How each cell was measured, and the index of its Place.
         self.planned = [plans[key._replace(bytes=0)] for key in self.keys]
@@ -257,7 +239,7 @@ class _Fitter:
             for value in [effect.factor(machine, place, amount)]
         )
         if value < 1:  # values follow the nominal speed only roughly
-            value = max(value * (1 - _ROUGHLY), min(factor, value * (1 + _ROUGHLY)))
+            value = max(value * (1 - ROUGHLY), min(factor, value * (1 + ROUGHLY)))
         return Hypothesis(effect.apply(machine, place, value), place, cause, effect, amount, value)
 
     @staticmethod
@@ -291,12 +273,12 @@ class _Fitter:
         touched, loads = self._touched(machine, changed, effect)
         reroutes = effect is not None and effect.reroutes
         is_low = np.isin(touched, left)
-        deciding = loads >= _DEPENDS
+        deciding = loads >= SHOWS_RATE
         low = deciding & is_low
         explains_others = reroutes or not deciding.any()  # cells that do not depend on the links that change
         if not is_low.any() or (
-            low.sum() < _SUSPECT * deciding.sum()
-            and not (explains_others and is_low.sum() >= _SUSPECT * len(left))
+            low.sum() < SUSPECT * deciding.sum()
+            and not (explains_others and is_low.sum() >= SUSPECT * len(left))
         ):
             return []
         cells, parts = (touched[low], loads[low]) if low.any() else (touched[is_low], 1.0)
@@ -307,7 +289,7 @@ class _Fitter:
             for factor in np.atleast_1d(np.quantile(shown * parts, _PARTS if reroutes else 0.5)).tolist()
         ]
         distinct: list[float] = []
-        for factor in sorted(factor for factor in factors if factor < _HARDLY):
+        for factor in sorted(factor for factor in factors if factor < HARDLY_SLOWER):
             if not distinct or factor > distinct[-1] * (1 + _SAME):
                 distinct.append(factor)
         return distinct
@@ -325,27 +307,27 @@ class _Fitter:
             ratios = {i: self._ratio(i, changed) for i in touched.tolist()}
         except MachineError:  # no path is left
             return None
-        unsure = _KNOWN if effect and effect.reroutes else _NOISE
+        unsure = FIT_KNOWN if effect and effect.reroutes else FIT_NOISE
         after = before.copy()
         after[list(ratios)] = np.log(list(ratios.values()))
         score, shared = 0.0, dict[Hashable, float]()
         for group in {self.seen[i].group for i in ratios}:
             cost, common = self._cost(group, after, unsure)
-            alone = bool((after[self.groups[group]] < math.log(1 - _LOWERED)).all())  # no other cell shows it
-            shared[group] = max(-_MOST_SHARED, min(common, _MOST_SHARED)) if alone else common
+            alone = bool((after[self.groups[group]] < math.log(1 - LOWERED)).all())  # no other cell shows it
+            shared[group] = max(-MOST_SHARED, min(common, MOST_SHARED)) if alone else common
             if group not in self._costs_before:
-                self._costs_before[group] = self._cost(group, before, _NOISE)[0]
+                self._costs_before[group] = self._cost(group, before, FIT_NOISE)[0]
             score += self._costs_before[group] - cost
         gain, evidence, weight = score, "", Weight.CONDITION
         if cause is None or effect is None:
-            score += _NAMELESS
+            score += NAMELESS
         else:
             evidence, weight, contradicted = self._by_facts(cause, effect, hypothesis)
             if contradicted:
                 return None
-            score += _SUPPORTED + _TRUSTED * max(gain, 0.0) if evidence else 0.0
+            score += SUPPORTED + TRUSTED * max(gain, 0.0) if evidence else 0.0
         if effect is None or not effect.amounts:
-            score += _ESTIMATED if evidence or effect is None else _UNSUPPORTED
+            score += ESTIMATED if evidence or effect is None else UNSUPPORTED
         explained = frozenset(
             i
             for i, r in ratios.items()
@@ -357,7 +339,7 @@ class _Fitter:
         """Whether a prediction explains a low cell, given how comparable cells differ from typical."""
         effect = math.log(predicted)
         off = min(abs(self.typical[cell] - effect - shared), abs(math.log(self.ratios[cell]) - effect))
-        return off <= max(_KNOWN, 2 * unsure * abs(effect)) and predicted <= 1 - _LOWERED
+        return off <= max(FIT_KNOWN, 2 * unsure * abs(effect)) and predicted <= 1 - LOWERED
 
     def _ratio(self, cell: int, changed: Predictions) -> float:
         """The predicted value on a changed machine over that on the good one."""
@@ -373,11 +355,11 @@ class _Fitter:
         members = self.groups[group]
         effect = effects[members]
         off = self.typical[members] - effect
-        deviations = np.hypot(_NOISE, unsure * effect)
-        deviation = math.hypot(_KNOWN, _KNOWN * float(np.abs(effect).max()))
+        deviations = np.hypot(FIT_NOISE, unsure * effect)
+        deviation = math.hypot(FIT_KNOWN, FIT_KNOWN * float(np.abs(effect).max()))
         costs = []
         for common in np.sort(off)[[len(off) * k // 8 for k in (2, 4, 6)]].tolist():
-            own = np.minimum(np.abs(off - common) / deviations, _MOST_DEVIATIONS)
+            own = np.minimum(np.abs(off - common) / deviations, MOST_DEVIATIONS)
             costs.append(((float(own @ own) + (common / deviation) ** 2) / 2, common))
         return min(costs)
 

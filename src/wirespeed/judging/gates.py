@@ -25,6 +25,7 @@ from ..measurement import Unit
 from ..results.cells import Key, placed
 from ..terminal import Tabular, brief, neutral, unknown_name
 from ..testcases.table import TABLE
+from ..thresholds.values import MEANINGLESS
 from ..units import displayed, format_size, many, parse_rate, parse_size
 from .replanned import renewed
 from .verdict import Judgement, Verdict
@@ -138,10 +139,6 @@ def _refuse_unusable(gate: PublishedGate) -> None:
     for pattern in gate.testcases:
         if not matching([case.name for case in TABLE], pattern):
             raise UsageError(f"there is no testcase {pattern!r}; see `wirespeed list`")
-
-
-#: A gate below this fraction of the lowest expected value is meaningless: a link at half speed passes.
-MEANINGLESS = 1 / 3
 
 
 #: Words of verdicts on gates, where they differ from those on values. Of a value that is below the gate, but
@@ -277,7 +274,7 @@ def _compare(
     fitting = [
         judgement
         for judgement in judgements
-        if judgement.key.column and any(fnmatchcase(judgement.key.testcase, name) for name in gate.testcases)
+        if judgement.key.column and any(fnmatchcase(judgement.key.tested, name) for name in gate.testcases)
         and judgement.unit is Unit.RATE and not {judgement.key.row, judgement.key.column} & others
         and (
             judgement.verdict is not Verdict.BUSY if judgement.value is not None

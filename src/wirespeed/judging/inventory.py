@@ -15,11 +15,11 @@ from ..hardware.topology import LinkKind, Machine
 from ..peer_access import worded
 from ..results.inventory import Inventory, InventoryPart, Possession, possessions
 from ..statistics import grouped
+from ..thresholds.facts import ENOUGH_BYTES, ENOUGH_OF_BASELINE, EVEN_GPUS, EVEN_HALF
 from ..units import many, some
 from .advice import Advice
 from .causes.run_facts import facts_of
 from .odd_devices import odd_devices
-from .thresholds import ENOUGH_BYTES, ENOUGH_OF_BASELINE, EVEN_GPUS, EVEN_HALF
 from .verdict import Verdict
 
 #: Drivers that give a GPU to a virtual machine.

@@ -19,6 +19,8 @@ from ..results.overrides import check_links
 from ..statistics import grouped
 from ..tables import BUSBW
 from ..testcases.host import STREAM
+from ..thresholds.causes import ACQUITTAL_MARGIN
+from ..thresholds.values import ABOVE_LIMIT
 from .alone import Alone, Scatter, without_value
 from .assumed_capacities import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
 from .baseline_use import baseline_use
@@ -39,7 +41,6 @@ from .qualification_verdict import verdict_of
 from .replanned import renewed
 from .small_buffers import too_small
 from .suspects import Culprit, of_expected
-from .thresholds import ABOVE_LIMIT, ACQUITTAL_MARGIN
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, BELOW_RANGE, Judgement, Verdict, worst
 

@@ -13,18 +13,12 @@ from dataclasses import dataclass, replace
 from ..data.causes import Weight
 from ..document import Document
 from ..errors import MachineError, UsageError
-from ..hardware.limits import MATTERS
 from ..hardware.link_graph import MachineVertices, Network
 from ..hardware.topology import Link, LinkKind, Machine
 from ..results.cells import Placed
 from ..results.overrides import Override
 from ..statistics import grouped
-from ..units import many, some
-from .causes import CAUSES, signs_of
-from .causes.run_facts import facts_of
-from .cells_seen import Observation, normal_of, quantile
-from .suspects import Culprit, Suspect, Suspects
-from .thresholds import (
+from ..thresholds.causes import (  # fmt: skip
     ACQUITTAL_MARGIN,
     CARRIED,
     CLEARLY_MORE,
@@ -33,8 +27,14 @@ from .thresholds import (
     LOW_DEVIATIONS,
     LOW_FRACTION,
     MANY_CELLS,
+    MATTERS,
     NORMAL,
-)  # fmt: skip
+)
+from ..units import many, some
+from .causes import CAUSES, signs_of
+from .causes.run_facts import facts_of
+from .cells_seen import Observation, normal_of, quantile
+from .suspects import Culprit, Suspect, Suspects
 from .verdict import Judgement, Verdict
 
 #: Distance between the quantiles 0.75 and 0.9 of a normal distribution, in standard deviations.

@@ -18,13 +18,13 @@ from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..options import TIERS, Tier
 from ..testcases.table import Plan, Testcase
+from ..thresholds.causes import DEPENDS, DIFFERENT
 from .causes import CAUSES, signs_of
 from .causes.record import heaviest, speaking
 from .causes.run_facts import facts_of
 from .omissions import not_run
 from .predictions import Hypothesis, Predictions, typical_rates
 from .replanned import plan_options
-from .thresholds import DEPENDS, DIFFERENT
 
 #: Values that differ by this fraction show which of two predictions is true.
 _DIFFERENT = math.log(DIFFERENT)

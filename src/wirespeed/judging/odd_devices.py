@@ -11,8 +11,8 @@ from ..hardware.facts import Facts, Known
 from ..hardware.topology import LinkKind, Machine
 from ..statistics import grouped
 from ..tables import Table
+from ..thresholds.causes import SAME_RATE
 from ..units import GB, many, some
-from .thresholds import SAME_RATE
 
 
 def odd_devices(document: Document, facts: Facts) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -14,6 +14,7 @@ from ..features import functions
 from ..hardware.topology import UNKNOWN_GPU, LinkKind
 from ..results.imported_limits import MACHINE_OPTION, NICS_OPTION, directions_of
 from ..statistics import grouped
+from ..thresholds.values import AS_EXPECTED
 from ..units import many
 from . import advice as advised
 from .advice import Advice, advice_at, of_error
@@ -27,7 +28,6 @@ from .omissions import is_verified, unmeasured
 from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, path_kind, skipped
 from .published import OF_MODEL, OF_NETWORKS, OF_NICS
 from .qualification_verdict import first_words
-from .thresholds import AS_EXPECTED
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Judgement, Verdict
 
@@ -169,7 +169,11 @@ class _Summary:
         if bad := self.counts[Verdict.FAIL] + self.counts[Verdict.WARN] - len(faster):
             unknown = "no cause is known", advised.NO_CAUSE
             if self.named is not None and self.named.cells:
-                unknown = f"{self.named.cause.title}, which does not explain all", advised.NO_CAUSE
+                title, part = self.named.cause.title, self.named.cells < self.named.slow
+                unknown = (
+                    f"{title}, which does not explain all" if part else f"possibly, {title}",
+                    advised.NO_CAUSE,
+                )
             why, advice = self._in_use() or unknown
             return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
         if faster:

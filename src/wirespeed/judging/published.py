@@ -15,31 +15,35 @@ from ..data.norms import OBSERVED, SOURCES, TOLERANCES, Path, PublishedRate
 from ..document import Document, TestcaseResult
 from ..hardware import pcie
 from ..hardware.facts import OFF, ON, Facts, Known
-from ..hardware.judged_sizes import JUDGED_BYTES
 from ..hardware.topology import LinkKind, Machine
 from ..results.cells import Placed
-from ..results.imported_limits import OF_LINE, SENDRECV, directions_of, hosts_of
+from ..results.imported_limits import SENDRECV, directions_of, hosts_of
 from ..statistics import grouped
 from ..tables import BUSBW, Cell
-from ..units import GB, GIB
+from ..thresholds.values import (
+    ALIKE_PCIE,
+    DIRECTIONS,
+    FAR_BELOW,
+    JUDGED_BYTES,
+    LARGE_ARRAY,
+    LARGE_OF_HOSTS,
+    LEAST_MODELS,
+    OTHER_MODELS,
+    OTHER_RING_RANKS,
+    OVER_LINE,
+    RING_RANKS,
+    SAME_MODEL,
+    TYPICAL_OF_LINE,
+)
+from ..units import GB
 from . import published_network as network
 from .assumed_capacities import limiting_links, slowest_possible
 from .published_memory import READ, MemoryShare, memory_shares
 from .published_network import has_nvls
-from .thresholds import DIRECTIONS, FAR_BELOW, LEAST_MODELS, OTHER_MODELS, SAME_MODEL
 from .verdict import Judgement, Verdict, worst
 
-#: The oldest PCIe generation whose rates are alike. Of PCIe 3, virtual machines reach 0.6 of the line rate,
-#: which cloud operators accept, others 0.83.
-_ALIKE_PCIE = 4
-#: Smallest array of a collective that is compared with published rates, in bytes: sources give the largest of
-#: a curve, which rises by 3 to 5 % from 1 to 8 GiB, and by 10 to 15 % from 256 MiB.
-_LARGE = 1 * GIB
 #: Smallest buffer of an own copy that is compared, in bytes.
 _LARGE_COPY = JUDGED_BYTES
-#: Ranks from which all-reduces by a ring are alike, and all collectives by rings. Two ranks are slower; on
-#: four H200s, all-gather and reduce-scatter of 1 GiB reached 0.92 of the all-reduce in ten checks.
-_RING_RANKS, _OTHER_RING_RANKS = 4, 8
 #: Ranks of a host for which NCCL lets the switches reduce.
 _NVLS_RANKS = 8
 RING, NVLS = "ring", "NVLS"
@@ -135,7 +139,7 @@ class References:
 
     def _found(self, measured: Placed) -> Reference | None:
         cell, limit = measured.cell, measured.cell.limit
-        if measured.key.testcase == READ and not measured.key.table and cell.value is not None:
+        if measured.key.tested == READ and not measured.key.table and cell.value is not None:
             return self._of_host_memory(measured)
         if not limit or cell.value is None or not cell.expected or cell.shared:
             return None
@@ -144,7 +148,7 @@ class References:
         limit *= slowest_possible(self._machine, cell)
         if measured.result.collective is not None:
             return self._of_collective(measured, limit)
-        like = _LIKE.get(measured.key.testcase)
+        like = _LIKE.get(measured.key.tested)
         if like is None or measured.key.table:
             return None
         if not self._document.imported and measured.key.bytes < _LARGE_COPY:
@@ -155,7 +159,7 @@ class References:
             return None  # no GPU, GPUs of two models, or no data sheet
         path, method, how = like
         name = sheets.pop()
-        if link is LinkKind.PCIE and gpu_sheets()[name].pcie < _ALIKE_PCIE:
+        if link is LinkKind.PCIE and gpu_sheets()[name].pcie < ALIKE_PCIE:
             return None
         desktop = link is LinkKind.MEMORY and gpu_sheets()[name].desktop
         return _reference(_Like(path, link, method, how, desktop), name, limit)
@@ -188,17 +192,17 @@ class References:
         """
         cell, run = measured.cell, measured.result.collective
         if run is None or run.operation == SENDRECV:
-            if run is None and directions_of(measured.key.testcase, measured.key.table, cell.row) != 1:
+            if run is None and directions_of(measured.key.tested, measured.key.table, cell.row) != 1:
                 return None
             assert cell.expected
-            one = _of_others(network.shares(network.MESSAGE), cell.expected[1] / OF_LINE[1], OF_NETWORKS)
+            one = _of_others(network.shares(network.MESSAGE), cell.expected[1] / TYPICAL_OF_LINE, OF_NETWORKS)
             return one if one.sources >= SOURCES else None
         hosts = hosts_of(self._machine, self._document.ranks, run.ranks)
         sheets = {sheet for sheet in self._sheets.values() if sheet}
         if hosts is None or hosts[1] != network.HOST_GPUS or len(sheets) != 1:
             return None
         ((_, sheet),) = sheets
-        if measured.key.table != BUSBW or measured.key.bytes < network.LARGE:
+        if measured.key.table != BUSBW or measured.key.bytes < LARGE_OF_HOSTS:
             return None
         nics = min(self._machine.links[i].capacity or 0.0 for i in limiting_links(cell))
         found = {
@@ -221,8 +225,8 @@ class References:
         of_nvlink = _kind(self._machine, measured.cell) is LinkKind.NVLINK
         if run is None or measured.key.table != BUSBW or not of_nvlink or len(sheets) != 1:
             return None
-        least = _RING_RANKS if run.operation == "all_reduce" else _OTHER_RING_RANKS
-        if run.ranks < least or run.ranks > len(self._machine.gpus) or measured.key.bytes < _LARGE:
+        least = RING_RANKS if run.operation == "all_reduce" else OTHER_RING_RANKS
+        if run.ranks < least or run.ranks > len(self._machine.gpus) or measured.key.bytes < LARGE_ARRAY:
             return None
         name = sheets.pop()
         like = _Like(Path.COLLECTIVE, LinkKind.NVLINK, "nccl", RING)
@@ -284,7 +288,7 @@ def algorithms(document: Document) -> Iterator[str]:
     """What reduces in the all-reduces of a run whose NVLink switches could, for people."""
     for result in document.testcases:
         run = result.collective
-        if run and run.ranks >= _RING_RANKS and (used := algorithm(document, result)).why:
+        if run and run.ranks >= RING_RANKS and (used := algorithm(document, result)).why:
             how = "the NVLink switches reduce (NVLS)" if used.name == NVLS else "a ring, without NVLS"
             yield f"{result.name}: {how}: {used.why}"
 
@@ -471,7 +475,7 @@ def _shared(row: PublishedRate) -> Iterable[tuple[_Like, _Share]]:
     if subject.path is Path.COLLECTIVE:
         how = _algorithm_of(row, known)
     if link is not None and lines:
-        line = next((line for line in lines if row.rate <= line * 1.02), lines[-1])
+        line = next((line for line in lines if row.rate <= line * (1 + OVER_LINE)), lines[-1])
         yield (
             _Like(subject.path, link, subject.method, how, link is LinkKind.MEMORY and known.desktop),
             _Share(row.rate / line, name, row.publisher),
@@ -482,7 +486,7 @@ def _algorithm_of(row: PublishedRate, sheet: GpuSheet) -> str:
     """The algorithm of a published collective; empty if the source leaves it open."""
     subject = row.subject
     ranks = int(subject.devices) if subject.devices.isdigit() else 0
-    least = _RING_RANKS if subject.operation == "all_reduce" else _OTHER_RING_RANKS
+    least = RING_RANKS if subject.operation == "all_reduce" else OTHER_RING_RANKS
     if not least <= ranks <= _NVLS_RANKS:
         return ""
     if subject.algorithm:

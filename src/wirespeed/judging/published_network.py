@@ -13,17 +13,11 @@ from typing import NamedTuple
 from ..data import GpuSheet, gpu_sheet, norms
 from ..data.norms import OBSERVED, Path, PublishedRate
 from ..statistics import grouped
-from ..units import GB, GIB, parse_size
+from ..thresholds.values import LARGE_OF_HOSTS, MOST_HOSTS, OVER_LINE, RING_OF_NVLINK
+from ..units import GB, parse_size
 
 #: GPUs of a host with NVLink switches, all of which take part.
 HOST_GPUS = 8
-#: Smallest array that is compared, in bytes: published rates rise by up to 14% from 1 to 8 GiB, by 6% from 2.
-LARGE = 2 * GIB
-#: The largest number of hosts of published rates: larger networks have other bottlenecks.
-MOST_HOSTS = 16
-#: Bus bandwidth of a ring over the rate of NVLink: NCCL's ``topo.h`` counts 20, 20.6 and 40.1 GB/s of links
-#: with 25, 26.6 and 50.
-_RING_OF_NVLINK = 0.77
 #: Operations that are alike in a ring.
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 #: NICs of a host, as rows give them, and the rate in the name of one.
@@ -78,7 +72,7 @@ def lines(sheet: GpuSheet, network: float, hosts: int, operation: str) -> Iterat
     if not sheet.switch or sheet.many_hosts or operation not in OPERATIONS or not 1 < hosts <= MOST_HOSTS:
         return
     nvlink, ranks = sheet.nvlinks(sheet.links[-1]), hosts * HOST_GPUS
-    yield NetworkLine(RING, min(network, _RING_OF_NVLINK * nvlink))
+    yield NetworkLine(RING, min(network, RING_OF_NVLINK * nvlink))
     twice = network * 2 * (ranks - 1) / ranks
     if operation == OPERATIONS[0] and hosts == 2 and has_nvls(sheet) and twice <= nvlink:
         yield NetworkLine(sheet.capability, twice)
@@ -111,11 +105,11 @@ def _shared(row: PublishedRate) -> Iterator[tuple[str, NetworkShare]]:
         return
     network = int(nics[1]) * int(nics[2]) * GB / 8
     possible = list(lines(sheet[1], network, int(hosts[1]), subject.operation))
-    ring = [line for line in possible if line.how == RING and row.rate <= line.rate * 1.02]
+    ring = [line for line in possible if line.how == RING and row.rate <= line.rate * (1 + OVER_LINE)]
     for line in ring or [line for line in possible if line.how != RING]:
         yield line.how, NetworkShare(row.rate / line.rate, sheet[0], row.publisher)
 
 
 def _is_large(size: str) -> bool:
     """Whether the size of an array, as a source gives it, is compared; sources without one give the best."""
-    return not size or parse_size(size.rpartition("-")[2]) >= LARGE
+    return not size or parse_size(size.rpartition("-")[2]) >= LARGE_OF_HOSTS

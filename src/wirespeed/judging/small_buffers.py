@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from ..document import Document
-from ..hardware.judged_sizes import JUDGED_BYTES
 from ..hardware.link_graph import Network
 from ..hardware.topology import LinkKind
 from ..measurement import Measurement, Unit
 from ..model import Collective, Engine, Transfer, Work
 from ..results.cells import Key, Placed
 from ..results.imported_limits import allowed
+from ..thresholds.values import JUDGED_BYTES
 from .replanned import is_of, measured_allowances, planned
 
 #: Why they are not judged: within a memory, and between memories.

@@ -15,7 +15,6 @@ from ..document import Document
 from ..errors import MachineError
 from ..hardware.devices import NumaNode
 from ..hardware.facts import OFF, Facts, Known
-from ..hardware.judged_sizes import JUDGED_BYTES
 from ..hardware.link_graph import Network
 from ..hardware.topology import Cache, LinkKind
 from ..measurement import Unit
@@ -25,12 +24,24 @@ from ..results.cells import Placed
 from ..tables import Table
 from ..testcases.host import LEAST_PART
 from ..testcases.table import TABLE
+from ..thresholds.values import (
+    CLEARLY_SHARED,
+    FAR_BELOW_MEMORY,
+    FITS,
+    FITS_BESIDE,
+    JUDGED_BYTES,
+    KEPT_OF_BUFFER,
+    LARGE_CACHE,
+    LOADED_LEAST,
+    LOADED_MOST,
+    NO_SLOWER,
+    SAVED,
+    SLOW_CACHE,
+    SMALL_CACHE,
+)
 from ..units import KIB
-from .thresholds import FAR_BELOW_MEMORY
 from .verdict import Verdict
 
-#: Largest share of a buffer that the caches may have kept since it was read before.
-_KEPT = 0.5
 #: Testcases that have more than one rate per node, whose values are judged in their own way.
 _LATENCY, _LADDER, _LOADED = "host_latency", "host_latency_ladder", "host_loaded_latency"
 SIZES = "host_bandwidth_ladder"
@@ -42,25 +53,8 @@ _GPU_LATENCIES = {
 }  # fmt: skip
 #: Table of the testcase of peer access with round trips of flags.
 _FLAG = "flag"
-#: A working set of at most this share of a cache stays in it.
-_FITS = 0.5
-#: The same in a virtual machine. Seen on one with two H100s: 1 MiB of 2 MiB took 25 ns instead of 6 to 8 in
-#: one of a dozen runs. Why is not known; another machine on the core's other hardware thread would do that.
-_FITS_BESIDE = 0.25
-#: A cache is slow if the ratio of its latency to the other small cache's is above the usual by this factor.
-_SLOW_CACHE = 1.9
-#: A last cache that saves less than this fraction of the memory's latency is missing.
-_SAVED = 0.1
-#: Highest latency of a shared cache over that of memory, where no published value is known.
-_NO_SLOWER = 1.5
-#: Lowest rate of copies in small and in large caches, over the rate of the memory in the same run.
-_SMALL_CACHE, _LARGE_CACHE = 1.2, 0.3
 #: Cache of the second level that all servers have, in bytes.
 _SECOND_BYTES = 256 * KIB
-#: Lowest latency under load, over that without load: less is a mistake of the measurement.
-_LOADED_LEAST = 0.6
-#: Latency under load over that without, where no published value is known.
-_LOADED_MOST = 15.0
 
 
 @dataclass(frozen=True)
@@ -113,7 +107,7 @@ class UsualRanges:
 
     def of(self, measured: Placed) -> UsualRange | None:
         """What is known about a value; None if nothing is."""
-        name, row, column = measured.key.testcase, measured.key.row, measured.key.column
+        name, row, column = measured.key.tested, measured.key.row, measured.key.column
         if name in _GPU_LATENCIES:
             return self._of_gpu(_GPU_LATENCIES[name], row, column)
         if name == PEER_ACCESS:
@@ -205,7 +199,7 @@ class UsualRanges:
         lowest = by.lowest_line * rate if rate else by.lowest_share * slowest
         least = min(cpus * by.core(), lowest) * share / buffers
         usual = min(cpus * by.core(typical=True), by.typical_share * line) * share / buffers
-        kept = min(_KEPT, self._machine.last_cache_bytes() / read) if read else 0.0
+        kept = min(KEPT_OF_BUFFER, self._machine.last_cache_bytes() / read) if read else 0.0
         far = least * FAR_BELOW_MEMORY if rate and self._facts.knows(Known.CPU_QUOTA) else None
         limit, highest = rate and rate / buffers, most and most / buffers / (1 - kept)
         return UsualRange(least, f"{source}, {cpus:g} CPUs in use", max(usual, least), far, limit, highest)
@@ -253,7 +247,7 @@ class UsualRanges:
         row, table = _curve(measured)
         set_bytes = table.columns.values[measured.cell.column]
         caches = self._data_caches
-        level = next((cache for cache in caches if set_bytes <= cache.bytes * _FITS), None)
+        level = next((cache for cache in caches if set_bytes <= cache.bytes * FITS), None)
         of_memory = row.get(max(row, default=0.0))
         memory, source = self._local_latency(node)
         if level is None:
@@ -263,16 +257,16 @@ class UsualRanges:
         if shared:  # a virtual machine may get little of it, but memory is not faster
             known = self._of_memory(memory, source) if memory else None
             if of_memory and self._trusts(level, set_bytes):
-                bound = (1 - _SAVED) * of_memory
+                bound = (1 - SAVED) * of_memory
                 shape = UsualRange(bound, "shape of the ladder", far=known.far if known else None)
                 known = shape if known is None or bound < known.bound else known
             elif known is None and of_memory:
-                known = UsualRange(_NO_SLOWER * of_memory, "shape of the ladder")
+                known = UsualRange(NO_SLOWER * of_memory, "shape of the ladder")
             return known and replace(known, usual=usual)
         if usual is None:
-            return UsualRange(of_memory * _FITS, "shape of the ladder") if of_memory else None
+            return UsualRange(of_memory * FITS, "shape of the ladder") if of_memory else None
         known = _within(usual, source or "the machine's description")
-        if not self._is_bare and set_bytes > level.bytes * _FITS_BESIDE:
+        if not self._is_bare and set_bytes > level.bytes * FITS_BESIDE:
             return replace(known, bound=known.far or known.bound)
         relative = self._by_other_cache(level, row)
         if relative is not None and relative * usual < known.bound:
@@ -292,7 +286,7 @@ class UsualRanges:
         """Whether a working set is clearly in a shared cache, and in no smaller one."""
         smaller = [other.bytes for other in self._data_caches if other.level < cache.level]
         bare = self._facts.text(Known.HYPERVISOR) == OFF
-        return bare and 4 * max(smaller, default=0) <= set_bytes <= cache.bytes / 4
+        return bare and CLEARLY_SHARED * max(smaller, default=0) <= set_bytes <= cache.bytes / CLEARLY_SHARED
 
     def _cache_latency(self, cache: Cache) -> float | None:
         return cache.latency or (self._sheet[1].cache(cache.level) if self._sheet else None)
@@ -304,8 +298,8 @@ class UsualRanges:
         if other is None or usual is None or self._machine.rates:
             return None
         inner = max((small.bytes for small in self._data_caches if small.level < other.level), default=0)
-        held = [value for size, value in row.items() if inner / _FITS**2 <= size <= other.bytes * _FITS]
-        return _SLOW_CACHE * median(held) / usual if held else None
+        held = [value for size, value in row.items() if inner / FITS**2 <= size <= other.bytes * FITS]
+        return SLOW_CACHE * median(held) / usual if held else None
 
     def _loaded(self, measured: Placed, node: NumaNode) -> UsualRange | None:
         """The latency under load, or the rate of the load."""
@@ -318,9 +312,9 @@ class UsualRanges:
         idle = row.get(0.0)
         if pace == 0:
             return self._of_memory(usual, source) if usual else None
-        floor = _LOADED_LEAST * idle if idle else 0.0
+        floor = LOADED_LEAST * idle if idle else 0.0
         if usual is None:
-            return UsualRange(_LOADED_MOST * idle, "latency without load", floor=floor) if idle else None
+            return UsualRange(LOADED_MOST * idle, "latency without load", floor=floor) if idle else None
         known = self._of_memory(usual, source, factors().loaded)
         return UsualRange(known.bound, known.basis, None, known.far, floor=floor)
 
@@ -338,8 +332,8 @@ class UsualRanges:
             return None
         if at < LEAST_PART * len(node.cores):  # the start of the threads dominates
             return None
-        small = sum(cache.bytes for cache in self._data_caches[:2]) * len(node.cores) * _FITS
-        bound = (_SMALL_CACHE if 2 * at <= small else _LARGE_CACHE) * memory
+        small = sum(cache.bytes for cache in self._data_caches[:2]) * len(node.cores) * FITS
+        bound = (SMALL_CACHE if 2 * at <= small else LARGE_CACHE) * memory
         # A cache that is missing shows at several sizes; a single one is the moment when it was measured.
         sizes = sorted(row)
         index = sizes.index(at)

@@ -21,9 +21,9 @@ from ..results.cells import model_of
 from ..results.compare import Change, Comparison, Outcome
 from ..results.read_many import Unreadable
 from ..results.settings import gpus_of
-from ..results.significance import FALSE_CHANGES
 from ..statistics import CONFIDENCE, grouped
 from ..terminal import LONGEST_LINE, escaped, visible
+from ..thresholds.changes import FALSE_CHANGES
 from ..units import fitting, many, some
 from ..version import __version__
 from .changed_places import changed_places, percent

@@ -20,16 +20,14 @@ from ..measurement import Unit
 from ..statistics import centre, median, sample_interval
 from ..tables import LARGEST, Amount, Cell, Positive, Whole
 from ..terminal import Tabular, brief, neutral_json, unknown_name
+from ..thresholds.changes import AGREEMENT, DEVIATIONS
 from ..units import many
 from .cells import Key, model_of, placed
 from .inventory import Inventory, Possession, possessions, recorded
 
 SCHEMA = 1
-#: Maximum difference between the runs in a cell, relative to the lowest value, and number of cells named.
-AGREEMENT, _NAMED = 0.05, 5
-#: A value fails if it is below its baseline by more than this fraction, or by more than this many of the
-#: baseline's deviations, whichever is larger.
-TOLERANCE, DEVIATIONS = 0.05, 3
+#: Number of cells named in which runs differ.
+_NAMED = 5
 
 
 class BaselineCell(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from ..document import Document
 from ..errors import UsageError
 from ..measurement import Unit
 from ..terminal import Tabular, brief
+from ..thresholds.changes import LEAST_CHANGE
 from ..units import many
 from .cells import Key
 from .doubts import failed_twice, lost_testcases, strays, too_noisy
@@ -19,8 +20,6 @@ from .evidence import CellValues, Evidence, Tested, tested, values
 from .settings import Difference, differences
 from .significance import assessed, ratio_of
 
-#: Changes below this fraction are ignored, however significant.
-LEAST = 0.02
 #: Maximum number of reasons why values were lost that are named.
 _REASONS = 3
 
@@ -169,7 +168,7 @@ class Comparison(Tabular):
 def compare(
     before: Document | Sequence[Document],
     after: Document | Sequence[Document],
-    least: float = LEAST,
+    least: float = LEAST_CHANGE,
     *,
     ignore_busy: bool = False,
 ) -> Comparison:

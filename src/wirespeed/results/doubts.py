@@ -7,16 +7,10 @@ from collections.abc import Mapping, Sequence
 from ..document import Document
 from ..measurement import Unit
 from ..tables import SMALLEST
+from ..thresholds.changes import NOISY, STRAY
 from .cells import Key, placed
 from .evidence import CellValues
 
-#: A cell is not the same if a run after is slower by more than this fraction than every run before, or by
-#: ``least``, if that is more: three standard deviations of the value that is assumed to vary most from run to
-#: run (``UNSEEN``: 7%).
-_STRAY = 0.2
-#: A cell is not the same if half of its interval is wider than this fraction, or the interval has a loss of
-#: more: of ``least``, if that is more.
-_NOISY = 0.05
 #: How a cell failed whose data were wrong, and one that has no value because of an error or a time-out.
 _WRONG, _NO_VALUE = "wrong data", "no value"
 
@@ -62,14 +56,14 @@ def too_noisy(loss: float, half_width: float, least: float) -> str:
         half_width: Half of the interval, as a fraction.
         least: Minimum relative change.
     """
-    most = max(least, _NOISY)
+    most = max(least, NOISY)
     is_noisy = max(loss, half_width) > most
     return f"too noisy to rule out a {100 * most:.3g}% change; compare more runs" if is_noisy else ""
 
 
 def strays(first: CellValues, second: CellValues, least: float, *, paired: bool) -> str:
     """That a run after is much slower than all before (of its host, if hosts are paired); else empty."""
-    most = max(least, _STRAY)
+    most = max(least, STRAY)
     speeds = [
         [(host if paired else "", _speed(cell.value or SMALLEST, side.unit)) for host, cell in side.cells]
         for side in (first, second)

@@ -14,7 +14,6 @@ from ..collectives.operations import OPERATIONS
 from ..data import efficiencies, gpu_sheet
 from ..document import CollectiveInfo, Document, RankInfo, TestcaseResult
 from ..errors import UsageError
-from ..hardware.judged_sizes import JUDGED_BYTES, JUDGED_COPY_BYTES
 from ..hardware.limits import Allowance, allowances, links_among, slowest_sender
 from ..hardware.link_graph import Network, rate_of
 from ..hardware.topology import Link, LinkKind, Machine
@@ -22,7 +21,19 @@ from ..measurement import Measurement
 from ..model import MESSAGE_BANDWIDTH, Access, Engine
 from ..tables import BUSBW, Table
 from ..testcases.collectives import members
-from ..units import GIB, KIB, MIB, Nics
+from ..thresholds.values import (
+    JUDGED_BYTES,
+    JUDGED_COPY_BYTES,
+    LEAST_ARRAY_BYTES,
+    LEAST_BOTH_WAYS,
+    LEAST_MESSAGE_BYTES,
+    LEAST_OF_LINE,
+    LEAST_OF_MPI_BYTES,
+    LEAST_PART_BYTES,
+    TYPICAL_OF_LINE,
+    WIDER,
+)
+from ..units import Nics
 
 #: In the names of testcases that copy in both directions at once.
 _BOTH_WAYS = "_bidirectional_"
@@ -30,14 +41,6 @@ _BOTH_WAYS = "_bidirectional_"
 _TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
 #: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
 _CORES, _MEMORY_BYTES = 256, 2**50
-#: Lowest value of a log over a measured one: kernels and back ends of other tools may be slower than
-#: ours, and no log tells clocks, slots or virtual machines. Published, of the line rate: 0.72 to 0.78 of the
-#: memory (BabelStream on H100 NVL, p2pBandwidthLatencyTest on GTX 1650 SUPER, A100, H100); 0.61 of PCIe 3 to
-#: a T4 in a virtual machine. Azure accepts 0.57 to 0.63 for V100s.
-WIDER = 0.9
-#: Lowest share of the line rate of copies in both directions between host and GPU: 11 of 31 GB/s is a warning
-#: below 0.336.
-_LEAST_BOTH_WAYS = 0.32
 #: The vertex that stands for all switches between hosts, and the node from which its links lead.
 _NETWORK, _HOST = "network", "numa0"
 #: Options of an import, as in ``ImportedLog.judged_with``.
@@ -47,8 +50,6 @@ GIVEN_MACHINE = "assumed: only --machine"
 #: Origin of a rate that the user gives, and what is said if nobody gives one.
 GIVEN = "assumed: --nics"
 UNKNOWN = "the network between the hosts is unknown"
-#: Smaller arrays, in bytes, and smaller parts of a rank, are dominated by latencies between hosts.
-_LEAST_BYTES, _LEAST_PART_BYTES = 1 * GIB, 32 * MIB
 #: Operations whose bus bandwidth follows from what each host sends; a pair of ``sendrecv`` uses at least one
 #: NIC, and at most all.
 _SPREAD = ("all_reduce", "all_gather", "reduce_scatter")
@@ -60,12 +61,6 @@ DIRECTIONS = {ONE_NIC: 1, ONE_NIC_BOTH_WAYS: 2}
 #: Name of the result of copies of p2pBandwidthLatencyTest through the host, and keys of its tables.
 BY_HOST = "p2pBandwidthLatencyTest through the host"
 ONE_WAY_BY_HOST, BOTH_WAYS_BY_HOST = (f"{way}directional-p2p-disabled-bandwidth" for way in ("uni", "bi"))
-#: Least and typical rate of RDMA over the line rate of a NIC. Published are 0.91 (40 Gb/s Ethernet), 0.93
-#: (100 Gb/s, packets of 1 KiB), 0.98 (100 Gb/s Ethernet, packets of 4 KiB; InfiniBand of 100 and 200 Gb/s).
-#: Values that exceed the least by less than 5 % are warnings, so that they pass from 0.88.
-OF_LINE = (0.88 / 1.05, 0.97)
-#: Smaller messages, in bytes, need more queue pairs than one, and over MPI more than one message at a time.
-_LEAST_MESSAGE_BYTES, _LEAST_OF_MPI_BYTES = 64 * KIB, 1 * MIB
 
 
 def allowed(network: Network, measurement: Measurement, testcase: str) -> list[Allowance]:
@@ -131,7 +126,7 @@ def _bridged(network: Network, bound: Allowance, *, both_ways: bool) -> Allowanc
         return replace(bound, shared=((memory, 0.0),))
     if both_ways and bound.expected and bound.limit and any(link.kind in _TO_HOST for link in links):
         low, typical = bound.expected
-        return replace(bound, expected=(min(low, _LEAST_BOTH_WAYS * bound.limit), typical))
+        return replace(bound, expected=(min(low, LEAST_BOTH_WAYS * bound.limit), typical))
     return bound
 
 
@@ -209,7 +204,7 @@ def of_nics(machine: Machine, testcase: str, table: Table, nics: Nics) -> Table:
     link = next((i for i, link in enumerate(machine.links) if link.destination == _NETWORK), None)
     if not (directions_of(testcase, table.key) and nics.count and link is not None):
         return table
-    one, least = nics.rate / nics.count, _LEAST_OF_MPI_BYTES if is_message else _LEAST_MESSAGE_BYTES
+    one, least = nics.rate / nics.count, LEAST_OF_MPI_BYTES if is_message else LEAST_MESSAGE_BYTES
     cells = []
     for cell in table.cells:
         directions = directions_of(testcase, table.key, cell.row)
@@ -221,8 +216,8 @@ def of_nics(machine: Machine, testcase: str, table: Table, nics: Nics) -> Table:
 
 def _over_nic(most: float, directions: int, one: float, link: int, *, judged: bool) -> Allowance:
     """What is allowed for messages over one NIC, or up to some of a host, in a number of directions."""
-    low, typical = (directions * one * share for share in OF_LINE)
-    used = ((link, OF_LINE[1], 1.0),)
+    low, typical = (directions * one * share for share in (LEAST_OF_LINE, TYPICAL_OF_LINE))
+    used = ((link, TYPICAL_OF_LINE, 1.0),)
     return Allowance(directions * most, None, (low, typical) if judged else None, used)
 
 
@@ -290,7 +285,7 @@ def between_hosts(
     partly = per_host > 1 and inside is None
     hosts_memory = [i for i, link in enumerate(machine.links) if link.source == link.destination == _HOST]
     shared = tuple((i, 0.0) for i in hosts_memory) if partly else ()
-    judged = size >= max(_LEAST_BYTES, _LEAST_PART_BYTES * run.ranks)
+    judged = size >= max(LEAST_ARRAY_BYTES, LEAST_PART_BYTES * run.ranks)
     used = tuple((i, round(typical / limit, 3), 1.0) for i in links)
     peak = max(peak, limit) if peak else None
     return Allowance(limit, peak, (low, typical) if judged else None, used, shared)

@@ -14,10 +14,8 @@ from ..files import LARGEST_WRITTEN, read
 from ..hardware.topology import LinkKind, Machine
 from ..tables import Cell
 from ..terminal import neutral, unknown_name
+from ..thresholds.causes import MATTERS
 from .cells import Key
-
-#: Minimum load at which an override of a memory applies: all traffic of a GPU uses its memory.
-_MEMORY_MATTERS = 0.2
 
 
 class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -50,7 +48,7 @@ class Override(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             and fnmatchcase(key.row, self.row)
             and fnmatchcase(key.column, self.column)
             and (not self.link or any(
-                i in links and (taken >= _MEMORY_MATTERS or machine.links[i].kind is not LinkKind.MEMORY)
+                i in links and (taken >= MATTERS or machine.links[i].kind is not LinkKind.MEMORY)
                 for i, taken, _ in cell.links
             ))
         )  # fmt: skip

@@ -10,6 +10,7 @@ from statistics import median
 from ..document import REQUESTED, Document
 from ..hardware.facts import COUNTED, Known
 from ..hardware.topology import Machine
+from ..thresholds.changes import SAME_CLOCK
 
 #: Options that say nothing about how values were measured.
 _OTHER_OPTIONS = ("testcases", "prefixes", "seed", REQUESTED)
@@ -22,8 +23,6 @@ VOLATILE = {
 }  # fmt: skip
 #: Attribute that says how many NVLinks are active.
 NVLINKS = "NVLinks"
-#: Clocks that differ by less than this fraction are the same.
-_SAME_CLOCK = 0.02
 #: Maximum number of texts of an attribute that are named.
 _TEXTS = 3
 
@@ -143,7 +142,7 @@ def _clocks(before: Sequence[Document], after: Sequence[Document]) -> Iterator[D
     """Yield the clocks whose highest reading differs, by the median of the runs."""
     first, second = (_typical([_highest(document) for document in side]) for side in (before, after))
     for name in (name for name in first if name in second):
-        if abs(first[name] - second[name]) > _SAME_CLOCK * max(first[name], second[name]):
+        if abs(first[name] - second[name]) > SAME_CLOCK * max(first[name], second[name]):
             yield Difference(name, *(f"{clocks[name] / 1e6:.0f} MHz" for clocks in (first, second)))
 
 

@@ -10,20 +10,11 @@ from functools import lru_cache
 from statistics import NormalDist
 
 from ..statistics import CONFIDENCE
+from ..thresholds.changes import CAUTION, FALSE_CHANGES, FEWEST_VARIANCES, FINEST
 
 #: Observations of one side: natural logarithms of values, by block. A block that occurs on both sides, such
 #: as a host before and after, is compared only with itself.
 Blocks = Mapping[str, Sequence[float]]
-#: Maximum expected fraction of false changes among those reported. If nothing changed, it is the probability
-#: that any change is reported, however many cells there are.
-FALSE_CHANGES = 0.02
-#: Minimum standard deviation of an observation, relative to its value: clocks and counters have no finer
-#: resolution.
-_FINEST = 1e-4
-#: Minimum number of cells whose variances show how much variances differ.
-_FEWEST_CELLS = 3
-#: Standard errors by which cells are assumed to differ more in variance than they seem to.
-_CAUTION = 2.0
 #: Range of the degrees of freedom of a prior.
 _PRIOR_RANGE = (1e-2, 1e4)
 #: Arguments of the exponential function that keep ratios finite in every format.
@@ -167,10 +158,10 @@ def _error(cell: Contrast, prior_df: float, prior: float, most_df: float) -> tup
     df = min(cell.df + prior_df, most_df)
     shown = 0.0
     if df > 0:
-        squares = max(cell.variance, _FINEST**2) * cell.df
+        squares = max(cell.variance, FINEST**2) * cell.df
         moderated = prior if math.isinf(prior_df) else (squares + prior_df * prior) / (cell.df + prior_df)
         shown = cell.scale * moderated
-    variance = shown + cell.unseen or cell.scale * _FINEST**2
+    variance = shown + cell.unseen or cell.scale * FINEST**2
     parts = ((shown, df), (cell.unseen, cell.unseen_df))
     spread = math.fsum((part / variance) ** 2 / df for part, df in parts if part)
     return math.sqrt(variance), 1 / spread if spread else math.inf
@@ -185,16 +176,16 @@ def _prior(contrasts: Sequence[Contrast]) -> tuple[float, float, float]:
     """
     known = [cell for cell in contrasts if cell.df > 0]
     total = math.fsum(cell.df for cell in known)
-    if len(known) < _FEWEST_CELLS:
+    if len(known) < FEWEST_VARIANCES:
         return 0.0, 0.0, math.inf
     logs = [
-        math.log(max(cell.variance, _FINEST**2)) - _digamma(cell.df / 2) + math.log(cell.df / 2)
+        math.log(max(cell.variance, FINEST**2)) - _digamma(cell.df / 2) + math.log(cell.df / 2)
         for cell in known
     ]
     mean = math.fsum(logs) / len(logs)
     spread = math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1)
     # Few cells may vary alike by chance, which would claim more than is known.
-    spread *= 1 + _CAUTION * math.sqrt(2 / (len(logs) - 1))
+    spread *= 1 + CAUTION * math.sqrt(2 / (len(logs) - 1))
     spread -= math.fsum(_trigamma(cell.df / 2) for cell in known) / len(known)
     half = _inverse_trigamma(spread) if spread > 0 else math.inf
     if math.isinf(half):

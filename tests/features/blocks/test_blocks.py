@@ -33,7 +33,7 @@ from wirespeed.driver.sampling import take
 from wirespeed.errors import MeasurementTimeout, Unreachable, UsageError, VerificationError
 from wirespeed.features.blocks import testcases as blocks
 from wirespeed.features.blocks.block_map import BlockMap, Crossing, map_of
-from wirespeed.features.blocks.block_models import MODEL_ERROR, Point, best_of, rule_of
+from wirespeed.features.blocks.block_models import Point, best_of, rule_of
 from wirespeed.features.blocks.testcases import of_directions
 from wirespeed.features.blocks.testcases import of_key as of_lists
 from wirespeed.features.blocks.text import text
@@ -60,6 +60,7 @@ from wirespeed.reports.records import records
 from wirespeed.reports.style import Style
 from wirespeed.statistics import Fixed
 from wirespeed.tables import Calls
+from wirespeed.thresholds.values import MODEL_ERROR
 from wirespeed.units import KIB
 
 MACHINE = Machine(

@@ -13,9 +13,10 @@ from wirespeed.backends.simulated import parse
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.features.blocks.block_map import map_of
-from wirespeed.features.blocks.saturation import NAME, SATURATED, Saturation, saturations
+from wirespeed.features.blocks.saturation import NAME, Saturation, saturations
 from wirespeed.hardware.topology import Machine
 from wirespeed.model import Engine, Method
+from wirespeed.thresholds.values import SATURATED
 
 MACHINE = "simulated:hgx-h200-2"
 

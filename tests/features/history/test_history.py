@@ -21,7 +21,7 @@ from benchmarks.history import told, year
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
-from wirespeed.features.history.courses import FEWEST_RUNS, courses, threshold
+from wirespeed.features.history.courses import courses, threshold
 from wirespeed.features.history.events import MachineHistory, judged
 from wirespeed.features.history.history_file import History, Past, add
 from wirespeed.features.history.location import DamagedHistory, unpacked
@@ -29,6 +29,7 @@ from wirespeed.features.history.page import history_page
 from wirespeed.features.history.text import FORMATS, sparkline
 from wirespeed.reports.style import Style
 from wirespeed.results.store import save
+from wirespeed.thresholds.changes import FEWEST_RUNS
 
 NOISE = 0.01
 

@@ -12,10 +12,10 @@ import wirespeed
 from tests.conftest import GOLDEN, SPECS
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.results.imported_limits import WIDER
 from wirespeed.results.store import decode, encode
 from wirespeed.tables import Cell
 from wirespeed.testcases.table import TABLE
+from wirespeed.thresholds.values import WIDER
 
 #: nvbandwidth's testcases of one process.
 CASES = [case.name for case in TABLE if case.index is not None and case.index < 44]

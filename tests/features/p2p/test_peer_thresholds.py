@@ -17,7 +17,6 @@ from wirespeed.features.p2p.slow_pairs import with_slow
 from wirespeed.hardware.facts import ON, Fact, Known
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import WrongData
-from wirespeed.judging.thresholds import PEER_OF_HOST, PEER_OF_LINE, PEER_OF_MIRROR, PEER_OF_PEERS
 from wirespeed.judging.verdict import Verdict
 from wirespeed.peer_access import (
     PEER_ACCESS,
@@ -27,6 +26,7 @@ from wirespeed.peer_access import (
     PeerMechanism,
     PeerVerdict,
 )  # fmt: skip
+from wirespeed.thresholds.causes import PEER_OF_HOST, PEER_OF_LINE, PEER_OF_MIRROR, PEER_OF_PEERS
 
 V, M = PeerVerdict, PeerMechanism
 assert (PEER_OF_HOST, PEER_OF_MIRROR, PEER_OF_PEERS, PEER_OF_LINE) == (0.6, 0.5, 0.5, 0.5), (

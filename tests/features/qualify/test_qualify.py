@@ -22,7 +22,7 @@ from wirespeed.features.qualify.limits import below_alike
 from wirespeed.features.qualify.measured_topology import Pair, rounds_of_all, topology_of
 from wirespeed.features.qualify.messages import confirmed_by_sizes, sizes_at
 from wirespeed.features.qualify.pairing import groups_of, matchings, representatives, wrongly_blamed
-from wirespeed.features.qualify.procedure import FEWEST_PAIR_ROUNDS, PAIR_ROUNDS, Procedure
+from wirespeed.features.qualify.procedure import PAIR_ROUNDS, Procedure
 from wirespeed.features.qualify.simulated_cluster import SimulatedCluster, parse_cluster
 from wirespeed.features.qualify.text import certainty
 from wirespeed.judging.judge import judge
@@ -42,6 +42,7 @@ from wirespeed.qualification import (
     compact,
     part_name,
 )
+from wirespeed.thresholds.clusters import FEWEST_PAIR_ROUNDS
 
 
 def qualified(spec: str, seed: int = 0, within: float = float("inf")) -> Qualification:

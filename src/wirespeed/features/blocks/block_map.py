@@ -20,13 +20,12 @@ from ...options import as_counts, as_size
 from ...statistics import grouped
 from ...tables import Cell, Table
 from ...terminal import Tabular, brief
+from ...thresholds.values import GPUS_APART
 from ...units import LARGEST_SIZE, format_size, many
 from ..storage.testcases import PREFIX as OF_STORAGE
 from .block_models import Constants, Model, Point, best_of, model_of, rule_of
 from .testcases import COMPUTATION, PREFIX, ListTable, ListValue, kind_of, of_key
 
-#: If rates of several GPUs differ by more than this factor, the lowest one is named.
-_APART = 1.2
 #: Smaller differences between them are not shown.
 _ALIKE = 0.01
 #: Direction of a testcase, as people write it.
@@ -241,9 +240,9 @@ class BlockMap(Tabular):
             )
             text = f"{many(len(others), 'path')} like {path.path}, measured at {many(len(points), 'point')}: "
             text += f"best rates differ by at most {max(best[0] - 1, _ALIKE):.0%}"
-            if best[0] > _APART:
+            if best[0] > GPUS_APART:
                 text += f" (lowest {best[1]})"
-            if most[0] > _APART * best[0]:
+            if most[0] > GPUS_APART * best[0]:
                 text += f"; those of {method} by a factor of up to {most[0]:.1f} (lowest {most[1]})"
             yield text
 

@@ -11,16 +11,10 @@ from dataclasses import dataclass, field
 
 from ...model import Method
 from ...tables import Calls
+from ...thresholds.values import EQUAL_METHODS, NEARLY_FULL
 from ...units import format_size
 
-#: Methods that differ by less than this are equally good: the one that is best with fewer blocks stays so,
-#: and else the first of these is the best.
-EQUAL = 0.03
 _SIMPLEST = (Method.BATCH, Method.KERNEL, Method.KERNEL_BULK, Method.LOOP, Method.STAGED)
-#: The model of a method does not hold if its median relative error is larger.
-MODEL_ERROR = 0.15
-#: The fraction of the fastest rate that names the size of large blocks.
-NEARLY_FULL = 0.9
 #: vLLM's constants: it takes a kernel for smaller blocks than this, from this number of blocks on, and else
 #: the driver's batch call. Source: vLLM issue 57342, tuned on one H100.
 VLLM_BLOCK, VLLM_BLOCKS = 28 * 1024, 16
@@ -116,7 +110,7 @@ class Constants:
 def best_of(rates: Mapping[Method, float], before: Method | None) -> Method:
     """The best method of rates in B/s; ``before``, that with fewer blocks, stays if it is equally good."""
     fastest = max(rates.values())
-    equal = [method for method in _SIMPLEST if rates.get(method, 0.0) >= (1 - EQUAL) * fastest]
+    equal = [method for method in _SIMPLEST if rates.get(method, 0.0) >= (1 - EQUAL_METHODS) * fastest]
     return before if before in equal else equal[0]
 
 
@@ -156,7 +150,7 @@ def rule_of(points: Sequence[Point]) -> Constants | None:
     if not both:
         return None
     score = {m: math.fsum(math.log(p.rates[m]) for p in both if m in p.rates) for m in kernels}
-    kernel = max(kernels, key=lambda m: score[m] + (m is kernels[0]) * EQUAL * len(both))
+    kernel = max(kernels, key=lambda m: score[m] + (m is kernels[0]) * EQUAL_METHODS * len(both))
     both = [point for point in both if kernel in point.rates]
 
     def losses(below: float, least: int) -> list[float]:

@@ -14,6 +14,7 @@ from ...measurement import Axis, Measurement, Place, Reduce, Unit
 from ...model import BlockList, Engine, Method, Transfer
 from ...testcases.base import Layout, Plan, PlanOptions, Testcase, WaivedCell, count_axis
 from ...testcases.patterns import NO_GPU
+from ...thresholds.values import SATURATED
 from ...units import KIB
 from .testcases import PREFIX, BlockPath, with_host
 
@@ -22,9 +23,6 @@ NAME = f"{PREFIX}sm_scaling"
 BLOCK, _BLOCKS = 16 * KIB, 8192
 #: Numbers of thread blocks, as far as the GPU has multiprocessors. Servers take 2 to 16.
 _COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
-#: The smallest number of thread blocks that reaches this share of the fastest rate saturates the link: rates
-#: of neighbours on the flat part of a curve differ by 1 to 3 %.
-SATURATED = 0.95
 #: Direction -> whether blocks go to the GPU.
 _TO = {"host_to_device": True, "device_to_host": False}
 _KERNELS = (Method.KERNEL, Method.KERNEL_BULK)

@@ -19,9 +19,10 @@ from ...reports.console import pieces, printed
 from ...reports.records import picked
 from ...reports.style import SIMULATED, Style
 from ...terminal import colored, columns
+from ...thresholds.values import MODEL_ERROR
 from ...units import GB, KIB, MICRO, format_size, format_time
 from .block_map import BlockMap, PathMap, StorageMap, map_of
-from .block_models import MODEL_ERROR, Model, Point
+from .block_models import Model, Point
 from .saturation import saturations
 
 #: Letter and colour of each method: none of the colours means pass or fail.

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from ...judging.judged import Judged
 from ...model import Method
 from ...reports.style import SIMULATED, Style
+from ...thresholds.values import SATURATED
 from ...units import format_size
 from .block_map import PathMap, map_of
 from .block_models import VLLM_BLOCK, VLLM_BLOCKS, Constants, Point
-from .saturation import SATURATED, Saturation, saturations
+from .saturation import Saturation, saturations
 from .text import rate_of
 
 #: Where vLLM has the constants, since pull request 42212, and the number of thread blocks of its kernel.

@@ -11,20 +11,18 @@ from itertools import accumulate
 from ...errors import UsageError
 from ...judging.run_summary import RunSummary, SummaryFigure, labels
 from ...statistics import centre, grouped, median
+from ...thresholds.clusters import (
+    GROUP_DEVIATIONS,
+    GROUP_FRACTION,
+    GROUP_GAP,
+    GROUP_NODES,
+    MIN_PEERS,
+    MORE_WITH_ALL,
+    OUTLIER_DEVIATIONS,
+    OUTLIER_FRACTION,
+    SEPARATED,
+)
 
-#: A node is an outlier if it differs from the median of its peers by this many robust standard deviations,
-#: and by this fraction of the median.
-OUTLIER_DEVIATIONS, OUTLIER_FRACTION = 5.0, 0.03
-#: A node with fewer GPUs lacks some if at least this many times as many nodes of its family have more.
-_FEW = 3
-#: Fewer nodes have no meaningful deviation.
-MIN_PEERS = 5
-#: Two groups: minimum number of nodes and fraction of all nodes of each; distance of the medians in sums of
-#: both deviations (the halves of one normal distribution are about one such sum apart); empty range between
-#: the groups as a fraction of this distance.
-_GROUP_NODES, _GROUP_FRACTION, _GROUP_DEVIATIONS, _GROUP_GAP = 3, 0.03, 4.0, 0.2
-#: An attribute separates two groups if its values predict the group of this fraction of the nodes of each.
-_SEPARATED = 0.9
 #: Maximum number of separating attributes, and of values of each.
 _MOST_ATTRIBUTES, _MOST_VALUES = 4, 2
 
@@ -110,7 +108,7 @@ def _of_complete_models(nodes: Sequence[RunSummary]) -> list[RunSummary]:
 
     def of_whole(node: RunSummary) -> RunSummary:
         whole, sizes = usual[node.family]
-        lacks = 0 < node.gpus < whole.gpus and sizes[node.gpus] * _FEW <= sizes[whole.gpus]
+        lacks = 0 < node.gpus < whole.gpus and sizes[node.gpus] * MORE_WITH_ALL <= sizes[whole.gpus]
         return replace(node, model=whole.model) if lacks and node.family else node
 
     return list(map(of_whole, nodes))
@@ -179,7 +177,7 @@ def boundary(values: Iterable[float]) -> float | None:
     """
     ordered = sorted(values)
     n = len(ordered)
-    fewest = max(_GROUP_NODES, round(_GROUP_FRACTION * n))
+    fewest = max(GROUP_NODES, round(GROUP_FRACTION * n))
     sums = [0.0, *accumulate(ordered)]
 
     def distance(at: int) -> float:
@@ -192,13 +190,13 @@ def boundary(values: Iterable[float]) -> float | None:
     possible = [
         i
         for i in range(fewest, n - fewest + 1)
-        if ordered[i] - ordered[i - 1] > max(_GROUP_GAP * distance(i), 0.0)
+        if ordered[i] - ordered[i - 1] > max(GROUP_GAP * distance(i), 0.0)
     ]
     if not possible:
         return None
     at = min(possible, key=lambda i: cost(0, i) + cost(i, n))
     (low, low_deviation), (high, high_deviation) = centre(ordered[:at]), centre(ordered[at:])
-    least = max(OUTLIER_FRACTION * high, _GROUP_DEVIATIONS * (low_deviation + high_deviation))
+    least = max(OUTLIER_FRACTION * high, GROUP_DEVIATIONS * (low_deviation + high_deviation))
     return ordered[at - 1] if high - low > least else None
 
 
@@ -216,7 +214,7 @@ def separating(
     for name in dict.fromkeys(name for node in (*slow, *fast) for name in node):
         low, high = (Counter(of_node.get(name, "unknown") for of_node in group) for group in (slow, fast))
         shares = (sum(_own(low, high).values()) / len(slow), sum(_own(high, low).values()) / len(fast))
-        if min(shares) >= _SEPARATED:
+        if min(shares) >= SEPARATED:
             separations.append(Separation(name, _typical_of(low, high), _typical_of(high, low), min(shares)))
     best = max((separation.share for separation in separations), default=0.0)
     return tuple(separation for separation in separations if separation.share == best)[:_MOST_ATTRIBUTES]

@@ -15,22 +15,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...statistics import DEVIATION_OF_MAD
-from .history_file import FEWEST
+from ...thresholds.changes import (
+    CLIPPED,
+    FEWEST_RUNS,
+    LEAST_DEVIATION,
+    LEAST_STEP,
+    RUNS_OF_LEVEL,
+    STEP,
+    STEP_OF_FEW,
+    STEP_OF_RUNS,
+)
 
 #: An array of float64.
 Array = NDArray[np.float64]
-#: Fewest runs in which a change is looked for.
-FEWEST_RUNS = 8
-#: Smallest relative change that is one.
-_LEAST_CHANGE = 0.005
-#: Values further from their neighbours than this many deviations count as that far.
-_CLIPPED = 3.0
-#: Smallest deviation from run to run that is assumed, relative to the value: rounds of equal values occur.
-_LEAST_DEVIATION = 5e-4
-#: The statistic of a change must exceed ``(a + b ln runs) (1 + c / runs)``: more runs have more places for
-#: it, and the deviation of few is uncertain. Calibrated by simulation: below 1 false alarm in 400 series of
-#: 8 to 2,000 runs of independent noise (benchmarks/history.py).
-_THRESHOLD, _MORE, _FEW = 3.6, 0.17, 10.0
 #: Lengths of the intervals are divided by this from step to step.
 _DECAY = sqrt(2)
 
@@ -98,20 +95,20 @@ def last_step(values: Array) -> tuple[float, float]:
 def _deviation(logs: Array) -> Array:
     """The deviation of each series from run to run, from the differences of neighbours."""
     steps = np.median(np.abs(np.diff(logs, axis=0)), axis=0)
-    deviation: Array = np.maximum(DEVIATION_OF_MAD * steps / sqrt(2), _LEAST_DEVIATION)
+    deviation: Array = np.maximum(DEVIATION_OF_MAD * steps / sqrt(2), LEAST_DEVIATION)
     return deviation
 
 
 def threshold(runs: int, series: int = 1) -> float:
     """The least statistic of a change, for the number of runs and the number of series that are searched."""
-    return (_THRESHOLD + _MORE * log(max(1, runs * series))) * (1 + _FEW / runs)
+    return (STEP + STEP_OF_RUNS * log(max(1, runs * series))) * (1 + STEP_OF_FEW / runs)
 
 
 def _clipped(logs: Array, deviation: Array) -> Array:
     """The series without outliers: values far from the median of their neighbours are moved towards it."""
     padded = np.pad(logs, ((2, 2), (0, 0)), mode="reflect")
     around = np.median([padded[i : i + len(logs)] for i in range(5)], axis=0)
-    most = _CLIPPED * deviation
+    most = CLIPPED * deviation
     clipped: Array = around + np.clip(logs - around, -most, most)
     return clipped
 
@@ -124,23 +121,23 @@ def _candidates(scaled: Array) -> list[list[tuple[float, int, int, int]]]:
     sums = np.vstack([np.zeros(series), np.cumsum(scaled - scaled.mean(axis=0), axis=0)])
     for first, end in _intervals(runs):
         length = end - first
-        before = np.arange(FEWEST, length - FEWEST + 1, dtype=np.float64)[:, None]
+        before = np.arange(RUNS_OF_LEVEL, length - RUNS_OF_LEVEL + 1, dtype=np.float64)[:, None]
         total = sums[end] - sums[first]
-        statistic = sums[first + FEWEST : end - FEWEST + 1] - sums[first]
+        statistic = sums[first + RUNS_OF_LEVEL : end - RUNS_OF_LEVEL + 1] - sums[first]
         statistic -= before * (total / length)
         np.abs(statistic, out=statistic)
         statistic *= np.sqrt(length / (before * (length - before)))
         places = statistic.argmax(axis=0)
         largest = statistic[places, np.arange(series)]
         for i in np.flatnonzero(largest > least):
-            found[i].append((float(largest[i]), first, end, first + FEWEST + int(places[i])))
+            found[i].append((float(largest[i]), first, end, first + RUNS_OF_LEVEL + int(places[i])))
     return found
 
 
 def _intervals(runs: int) -> Iterator[tuple[int, int]]:
     """The seeded intervals: of each length as many as overlap by half."""
     length = float(runs)
-    while (whole := ceil(length)) >= 2 * FEWEST:
+    while (whole := ceil(length)) >= 2 * RUNS_OF_LEVEL:
         number = 2 * ceil(runs / length) - 1
         shift = (runs - whole) / (number - 1) if number > 1 else 0.0
         yield from ((floor(k * shift), floor(k * shift) + whole) for k in range(number))
@@ -172,7 +169,7 @@ def _confirmed(scaled: Array, deviation: float, places: list[int]) -> tuple[list
         for a, b, c in zip(edges, edges[1:], edges[2:], strict=False):
             step = abs(float(scaled[a:b].mean() - scaled[b:c].mean()))
             statistic = step / sqrt(1 / (b - a) + 1 / (c - b))
-            strengths.append(statistic if step * deviation >= _LEAST_CHANGE else 0.0)
+            strengths.append(statistic if step * deviation >= LEAST_STEP else 0.0)
         weakest = min(range(len(places)), key=strengths.__getitem__)
         if strengths[weakest] > threshold(len(scaled)):
             return places, strengths

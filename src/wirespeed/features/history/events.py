@@ -23,25 +23,26 @@ from ...judging.localise import localise
 from ...judging.path_kinds import PathKind, path_kind, path_kinds
 from ...judging.verdict import Verdict
 from ...measurement import Unit
-from ...results.baseline import TOLERANCE
 from ...results.cells import Key, placed
 from ...results.settings import Difference
 from ...statistics import grouped, median
 from ...terminal import Tabular, brief, colored, columns
+from ...thresholds.changes import (
+    FEWEST_RUNS,
+    MOST_CULPRITS,
+    NEAR_FRACTION,
+    NEAR_RUNS,
+    NEARLY_ALL,
+    RETURNED,
+    RUNS_OF_LEVEL,
+    TOLERANCE,
+)
 from ...units import many
-from .courses import FEWEST_RUNS, Array, courses, last_step, threshold
-from .history_file import FEWEST, Past, PastRun, SeriesKey
+from .courses import Array, courses, last_step, threshold
+from .history_file import Past, PastRun, SeriesKey
 
-#: Changes at most this many runs apart, and within this fraction of all runs, are one.
-_NEAR, _NEAR_FRACTION = 2, 0.01
 #: Runs before and after a change whose settings are compared.
 _AROUND = 3
-#: More devices and links than this explain nothing: the kinds of paths say more.
-_MOST_CULPRITS = 3
-#: From this fraction of the values of a kind of path on, the kind is what changed, not a device.
-_NEARLY_ALL = 0.8
-#: A speed within this of what it was before a change has returned.
-_RETURNED = 0.01
 #: Maximum number of runs with which the newest one is compared: more drift, or have several levels.
 _RECENT = 10
 
@@ -237,7 +238,7 @@ def _events(past: Past, speeds: Array) -> Iterator[Event]:
             ]
             if course.slope:
                 drifts.setdefault(course.slope > 0, []).append((cell, 1 + course.slope))
-    near = max(_NEAR, round(_NEAR_FRACTION * len(speeds)))
+    near = max(NEAR_RUNS, round(NEAR_FRACTION * len(speeds)))
     certain = threshold(*speeds.shape)
     for group in _together(steps, near):
         if len(group) == 1 and group[0].strength < certain:  # one of many series, in which chance does it
@@ -259,7 +260,7 @@ def _newest(
         last = int(present[-1])
         for cell in cells:
             rows = present[present >= levels[cell][-1][0]][-_RECENT - 1 :]
-            if len(rows) > FEWEST:
+            if len(rows) > RUNS_OF_LEVEL:
                 steps.append((last, cell, len(rows), *last_step(speeds[rows, cell])))
     by_kind = grouped((_kind_of(past, past.cells[step[1]]), step[-1]) for step in steps)
     usual = {kind: median(sorted(deviations)) for kind, deviations in by_kind.items()}
@@ -316,10 +317,10 @@ def _event(
         return Event(run, past.runs[run].started, ratio, cells, kinds, is_drift=True)
     around = ~np.isnan(past.values[max(0, run - _AROUND) : run + _AROUND]).all(axis=0)
     of_kinds = sum(_kind_of(past, past.cells[i]) in found for i in np.flatnonzero(around))
-    culprits = tuple(_culprits(past, ratios)) if len(cells) < _NEARLY_ALL * of_kinds else ()
+    culprits = tuple(_culprits(past, ratios)) if len(cells) < NEARLY_ALL * of_kinds else ()
     return Event(
         run, past.runs[run].started, ratio, cells, kinds,
-        culprits if len(culprits) <= _MOST_CULPRITS else (),
+        culprits if len(culprits) <= MOST_CULPRITS else (),
         tuple(_differences(past.runs, run)),
         until="" if ratio > 1 else _until(past, run, ratios, levels),
         is_whole=len(cells) >= of_kinds,
@@ -331,9 +332,9 @@ def _until(past: Past, run: int, ratios: dict[int, float], levels: dict[int, lis
     """When most of the cells were as fast again as before a run; empty if they are not."""
     back: list[int] = []
     for cell in ratios:
-        before = [value for start, value in levels[cell] if start < run - _NEAR]
+        before = [value for start, value in levels[cell] if start < run - NEAR_RUNS]
         after = [start for start, value in levels[cell]
-                 if start > run + _NEAR and before and value >= before[-1] * (1 - _RETURNED)]  # fmt: skip
+                 if start > run + NEAR_RUNS and before and value >= before[-1] * (1 - RETURNED)]  # fmt: skip
         back += after[:1]
     return past.runs[int(median(sorted(back)))].started if 2 * len(back) > len(ratios) else ""
 

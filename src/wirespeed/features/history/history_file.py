@@ -36,6 +36,7 @@ from ...results.settings import VOLATILE, attributes
 from ...results.store import decode, encode
 from ...statistics import centre
 from ...tables import LARGEST, SMALLEST, Table, Whole
+from ...thresholds.changes import RUNS_OF_LEVEL
 from ...units import many
 from .location import NAME, DamagedHistory, aside, default_file, own_file, unpacked
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-#: Fewest runs that say something: fewer cannot be distinguished from disturbed runs.
-FEWEST = 3
 #: Version of the tables below (``PRAGMA user_version``).
 SCHEMA = 1
 #: The verdicts on the cells of a run of which none are known.
@@ -433,13 +432,13 @@ def baseline_of(past: Past, document: Document) -> Baseline:
     for i, cell in enumerate(past.cells):
         values = past.values[:, i]
         known = values[~np.isnan(values)].tolist()
-        if len(known) >= FEWEST:
+        if len(known) >= RUNS_OF_LEVEL:
             middle, deviation = centre(known)
             entries.append(
                 BaselineCell(*past.key(cell), Unit(cell.unit), middle, deviation / middle, len(known))
             )
     if {place.key for place in placed(document)}.isdisjoint(entry.key for entry in entries):
-        raise UsageError(f"the history has fewer than {FEWEST} earlier runs with values of this run")
+        raise UsageError(f"the history has fewer than {RUNS_OF_LEVEL} earlier runs with values of this run")
     return Baseline(
         schema=BASELINE_SCHEMA, simulated=document.simulated,
         models={model_of(document.machine): tuple(entries)},

@@ -17,7 +17,8 @@ from ...hardware.link_graph import rate_of
 from ...hardware.topology import UNKNOWN_GPU, Link, LinkKind, Machine, Rank, load
 from ...measurement import Unit
 from ...model import Access, Engine
-from ...results.imported_limits import GIVEN, GIVEN_MACHINE, UNKNOWN, WIDER, shares_nvlink, with_network
+from ...results.imported_limits import GIVEN, GIVEN_MACHINE, UNKNOWN, shares_nvlink, with_network
+from ...thresholds.values import ABOVE_LIMIT, WIDER
 from ...units import GB, MIB
 from . import scan
 from .gpu_sets import largest, other_models
@@ -36,8 +37,6 @@ _LOCAL_COPIES = "device_local_copy"
 _OF_MEMORY = ("device_local_", "device_stream_")
 #: Machines with more GPUs than this have switches, if the model can have them.
 _MOST_WITHOUT_SWITCH = 4
-#: A copy may exceed the line rate by this fraction, because clocks are not exact.
-_CLOCK = 0.01
 
 
 def sheet_name(machine: Machine) -> str:
@@ -226,7 +225,7 @@ def _through_host(
     rates = [pcie.rate(sheet.pcie, sheet.lanes) if sheet else None for sheet in sheets_of_ends]
     rate = None if None in rates else min(filter(None, rates))
     has_others = any(sheet and (sheet.links or sheet.c2c) for sheet in sheets_of_ends)
-    if rate is None or (has_others and fastest > rate[0] * (1 + _CLOCK)):
+    if rate is None or (has_others and fastest > rate[0] * (1 + ABOVE_LIMIT)):
         return Link(*ends, LinkKind.PCIE, origin="unknown: sockets and switches between GPUs")
     return Link(*ends, LinkKind.PCIE, rate[0], f"{ASSUMED}: {rate[1]} through the host", assumed=True)
 
@@ -239,7 +238,7 @@ def _explaining(rates: Iterable[float], fastest: float, lowest: float) -> float 
         fastest: The fastest value of all devices, in B/s.
         lowest: Fraction of the rate that a good machine reaches.
     """
-    return next((r for r in rates if r * lowest <= fastest <= r * (1 + _CLOCK)), None)
+    return next((r for r in rates if r * lowest <= fastest <= r * (1 + ABOVE_LIMIT)), None)
 
 
 def _lowest(kind: LinkKind) -> float:
@@ -270,7 +269,7 @@ def _pcie(
     rate = _explaining([candidate for candidate, _ in known], to_host, _lowest(LinkKind.PCIE))
     if rate is None or rate == full[0]:
         return full, ""
-    names = " or ".join(name for candidate, name in known if abs(candidate / rate - 1) < _CLOCK)
+    names = " or ".join(name for candidate, name in known if abs(candidate / rate - 1) < ABOVE_LIMIT)
     who = gpus[0] if len(gpus) == 1 else "the GPU" if len(of_host) == 1 else "the fastest GPU"
     copies = f"{who} copies at most at {to_host / GB:.1f} GB/s to or from the host"
     return full, f"{copies}, which {names} explains"
@@ -308,7 +307,7 @@ def _own_links(
 
 def _smallest(rates: Sequence[float], fastest: float) -> float | None:
     """The smallest of some rates that explains the fastest value; the largest if none does."""
-    return next((rate for rate in rates if fastest <= rate * (1 + _CLOCK)), rates[-1] if rates else None)
+    return next((rate for rate in rates if fastest <= rate * (1 + ABOVE_LIMIT)), rates[-1] if rates else None)
 
 
 #: Indices of two GPUs.
@@ -382,7 +381,7 @@ def _nvlinks(
 
 def _explaining_links(sheet: GpuSheet, fastest: float) -> int:
     """The smallest possible number of NVLinks that explains a rate in B/s; the largest if none does."""
-    return next((n for n in sheet.links if fastest <= sheet.nvlinks(n) * (1 + _CLOCK)), sheet.links[-1])
+    return next((n for n in sheet.links if fastest <= sheet.nvlinks(n) * (1 + ABOVE_LIMIT)), sheet.links[-1])
 
 
 def _bridges(sheet: GpuSheet, numbers: Mapping[Pair, int], why: str) -> list[Link]:

@@ -26,6 +26,7 @@ from ...statistics import summarise
 from ...tables import BUSBW, LATE, Cell, Half, Table
 from ...testcases.collectives import PLACES, collective, names
 from ...testcases.table import TABLE, Plan, Testcase
+from ...thresholds.values import ABOVE_LIMIT
 from ...units import Nics, many
 from . import scan
 from .gpu_sets import alike, members_of, widened
@@ -36,8 +37,6 @@ from .log_parts import curve
 _NOT_COMPARABLE = "not comparable with a testcase of wirespeed"
 #: Description of rates that the line rate of a NIC limits.
 _BY_NIC = "RDMA between two hosts; one NIC limits its rate"
-#: How much a rate may exceed its limit, because clocks are not exact.
-_CLOCK = 0.01
 #: Name of the result that says why a run failed, if its testcases did not.
 _RUN = "the run"
 _TESTCASES = {case.name: case for case in TABLE}
@@ -117,7 +116,7 @@ def _most(plans: _Plans, case: Testcase, table: FoundTable) -> float:
     """The highest possible rate of a table with one value, in B/s."""
     planned = plans(case.name, table.bytes, False)
     limits = [bound.limit for bounds in planned[1] for bound in bounds] if planned else []
-    return max((limit * (1 + _CLOCK) for limit in limits if limit), default=math.inf)
+    return max((limit * (1 + ABOVE_LIMIT) for limit in limits if limit), default=math.inf)
 
 
 def _plans_on(network: Network) -> _Plans:

@@ -15,11 +15,10 @@ from ...reports.values import aligned
 from ...statistics import grouped, of_slowest
 from ...tables import LATE, Table
 from ...terminal import one_line
+from ...thresholds.values import SPIKE
 from ...units import MICRO, format_size, many, some
 from .view import Spread, View, has_collectives, spread
 
-#: An iteration is a spike if a process needs more than this multiple of the mean.
-SPIKE = 1.5
 #: Maximum number of spikes of a table, and of processes of a spike that are named; ``verbose`` shows all.
 _SPIKES, _NAMED = 20, 8
 _PLACES = ("out of place", "in place")

@@ -18,9 +18,8 @@ from ...errors import DocumentError, UsageError
 from ...statistics import nearest_rank
 from ...tables import Cell, Half, Table, Whole
 from ...terminal import one_line
+from ...thresholds.values import ACCEPTED
 
-#: A run passes if it reaches this fraction of the requested bandwidth.
-_ACCEPTED = 0.9
 _MOST_RANKS = 10**6
 
 
@@ -201,7 +200,7 @@ class View:
         least = self.given.minimum_bandwidth
         if least is None:
             return None
-        return self.average is not None and self.average >= least * _ACCEPTED
+        return self.average is not None and self.average >= least * ACCEPTED
 
     @property
     def nccl_version(self) -> int:

@@ -24,10 +24,10 @@ from ...judging.causes.record import Evidence, Sign
 from ...judging.causes.run_facts import facts_of
 from ...judging.finding import Finding
 from ...judging.inventory import XID, Missing, missing
-from ...judging.thresholds import GOOD_SHARE, PEER_OF_HOST
 from ...judging.verdict import Verdict
 from ...peer_access import MOST_PEERS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, worded
 from ...results.inventory import InventoryPart
+from ...thresholds.causes import GOOD_SHARE, PEER_OF_HOST
 from ...units import GB, format_time
 
 #: Maximum number of GPUs that are named as defective: those of a pair.

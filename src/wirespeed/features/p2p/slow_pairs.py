@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from ...judging.thresholds import ENOUGH_PAIRS, PEER_OF_HOST, PEER_OF_LINE, PEER_OF_MIRROR, PEER_OF_PEERS
 from ...peer_access import Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict
+from ...thresholds.causes import ENOUGH_PAIRS, PEER_OF_HOST, PEER_OF_LINE, PEER_OF_MIRROR, PEER_OF_PEERS
 from ...units import GB
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from ...backends.host import nic_facts
 from ...backends.tree import HERE, TreePath
 from ...qualification import TCP
+from ...thresholds.clusters import CARRIES, TAKES_PART
 from ...units import many, some
 from .measured_topology import Sent
 
@@ -22,8 +23,6 @@ _LINE = re.compile(r"\s*(\S+):\s*(?:\d+\s+){8}(\d+)")
 _MBIT_BYTES = 1e6 / 8
 #: Type of an interface whose bytes an InfiniBand port counts, too (ARPHRD_INFINIBAND of if_arp.h).
 _IPOIB = "32"
-#: Share of what a node sends to others that shows what carries it, and that makes a device take part.
-_MOST, _SOME = 0.5, 0.05
 #: Most devices, and most nodes, that are named.
 _NAMED = 4
 
@@ -92,12 +91,12 @@ def carrier(sent: Mapping[str, Sequence[Any]], payload: float) -> Carrier:
         by_kind[kind] -= over_ports
     by_kind[TCP] = by_kind.get(TCP, 0) + over_ports
     used = max(by_kind, key=lambda kind: by_kind[kind])
-    if not payload or by_kind[used] < _MOST * payload:
+    if not payload or by_kind[used] < CARRIES * payload:
         return Carrier()
     kinds = (TCP, "IPoIB") if used == TCP else (used,)
     part = {
         name: speed for name, (kind, count, speed) in sent.items()
-        if kind in kinds and count >= _SOME * by_kind[used]
+        if kind in kinds and count >= TAKES_PART * by_kind[used]
     }  # fmt: skip
     return Carrier(used, tuple(sorted(part)), math.fsum(part.values()) if all(part.values()) else 0.0)
 

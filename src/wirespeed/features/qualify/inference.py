@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...judging import thresholds
 from ...qualification import OF_NODE, PartKind, SlowPart
+from ...thresholds import clusters
 from .cluster import Values
 from .measured_topology import Pair
 
@@ -66,9 +66,9 @@ def reference_of(values: Values, noise: float = 0.0) -> tuple[float, float]:
     """
     if not len(values):
         return 0.0, 0.0
-    best = float(np.quantile(values, 0.9))
+    best = float(np.quantile(values, clusters.FASTEST))
     # The best tenth begins 1.28 deviations above the median; what is 2.5 below still counts.
-    fast = values[values > best * (1 - max(0.15, 3.8 * noise))]
+    fast = values[values > best * (1 - max(clusters.FAST_FRACTION, clusters.FAST_SIGMAS * noise))]
     reference = float(np.median(fast))
     above = fast[fast >= reference] / reference - 1  # slow values only spread the others
     return reference, float(1.4826 * np.median(above))
@@ -100,7 +100,7 @@ def spread(paths: Paths, rails: int) -> float:
     counts = np.bincount(unit)
     first = np.cumsum(counts) - counts
     deviations = []
-    for count in np.unique(counts[counts >= thresholds.FEWEST_VALUES]).tolist():
+    for count in np.unique(counts[counts >= clusters.FEWEST_VALUES]).tolist():
         values = paths.value[order[first[counts == count][:, None] + np.arange(count)]]
         deviations.append(deviation(values))
     return float(np.median(np.concatenate(deviations))) if deviations else 0.0
@@ -122,7 +122,7 @@ def margin(noise: float, count: npt.ArrayLike) -> Values:
         noise: Relative standard deviation of one value.
         count: Number of values.
     """
-    return np.asarray(thresholds.SIGMAS_OF_MEDIAN * 1.2533 * noise / np.sqrt(count), dtype=np.float64)
+    return np.asarray(clusters.SIGMAS_OF_MEDIAN * 1.2533 * noise / np.sqrt(count), dtype=np.float64)
 
 
 def normal_paths(paths: Paths, rails: int, variation: float = 0.0) -> tuple[float, float]:
@@ -141,7 +141,7 @@ def normal_paths(paths: Paths, rails: int, variation: float = 0.0) -> tuple[floa
 
 def threshold_of(noise: float) -> float:
     """Share of the median below which a path is slow, from the deviation of those that are not."""
-    return max(0.0, 1 - max(thresholds.LEAST_SLOW, thresholds.SIGMAS * noise))
+    return max(0.0, 1 - max(clusters.LEAST_SLOW, clusters.SIGMAS * noise))
 
 
 def explain(
@@ -254,7 +254,9 @@ class _Seeking:
             several = slow.kind in _SWITCHES  # some of its nodes may be slower than it
             level = reference_of(values)[0] if several else float(np.median(values))
             faster = float((self.all.value[mine] * self.cut > level).mean())
-            if faster <= (1 - thresholds.MOST_PATHS if several or slow.kind is PartKind.NODE else 0.5):
+            if faster <= (
+                1 - clusters.MOST_PATHS if several or slow.kind is PartKind.NODE else clusters.MOST_FASTER
+            ):
                 yield slow, mine, level
 
     def culprit(self, slow: _Suspect, through: npt.NDArray[np.bool_], level: float) -> SlowPart:
@@ -297,9 +299,9 @@ class _Seeking:
     def _switches_of(self) -> Iterator[_Suspect]:
         """Leaf switches and trunks most of whose paths are nearer to their median than to that of all."""
         within, crossing = _OfSwitches.of(self, across=False), _OfSwitches.of(self, across=True)
-        large = np.repeat(self.sizes >= thresholds.FEWEST_OF_BLOCK, self.rails)
+        large = np.repeat(self.sizes >= clusters.FEWEST_OF_BLOCK, self.rails)
         leaf = large & within.slow & (crossing.slow | (crossing.counts == 0))
-        trunk = large & crossing.slow & (within.below(crossing.halfway) <= 1 - thresholds.MOST_PATHS)
+        trunk = large & crossing.slow & (within.below(crossing.halfway) <= 1 - clusters.MOST_PATHS)
         for part, suspects, paths in ((PartKind.LEAF, leaf, within), (PartKind.TRUNK, trunk, crossing)):
             for switch in _best(suspects, paths.below(paths.halfway)):
                 where, rail = divmod(switch, self.rails)
@@ -313,7 +315,7 @@ class _Seeking:
         for units in (self._sent, self._received):
             counts = np.bincount(units[self.across], minlength=self._units)
             slow_of = np.bincount(units[self.across & slow], minlength=self._units)
-            of_nodes |= ((slow_of >= thresholds.MOST_PATHS * counts) & (slow_of > 0))[units]
+            of_nodes |= ((slow_of >= clusters.MOST_PATHS * counts) & (slow_of > 0))[units]
         rails = []
         for rail in range(self.rails):
             of_rail = self.paths.rail == rail
@@ -323,11 +325,11 @@ class _Seeking:
             touched = np.bincount(
                 np.concatenate([self.at[chosen], self.to[chosen]]), minlength=len(self.sizes)
             )
-            alike = len(self.sizes) <= 2 or touched.max() <= thresholds.MOST_PATHS * chosen.sum()
-            enough = chosen.sum() >= thresholds.FEWEST_OF_SPINE and share >= thresholds.LEAST_OF_SPINE
-            if enough and alike and slow[within].sum() * thresholds.LESS_WITHIN <= share * within.sum():
+            alike = len(self.sizes) <= 2 or touched.max() <= clusters.MOST_PATHS * chosen.sum()
+            enough = chosen.sum() >= clusters.FEWEST_OF_SPINE and share >= clusters.LEAST_OF_SPINE
+            if enough and alike and slow[within].sum() * clusters.LESS_WITHIN <= share * within.sum():
                 rails.append(rail)
-        for rail in [-1] if self.rails > 1 and len(rails) >= thresholds.MOST_PATHS * self.rails else rails:
+        for rail in [-1] if self.rails > 1 and len(rails) >= clusters.MOST_PATHS * self.rails else rails:
             yield _Suspect(PartKind.SPINE, -1, rail, None, self.cut * self.reference)
 
     def _of_nodes(self) -> Iterator[_Suspect]:
@@ -335,8 +337,8 @@ class _Seeking:
         units = np.concatenate([self._sent, self._received + self._units])
         ratio = np.tile(self.ratio, 2)
         median, counts = _medians(units, ratio, 2 * self._units)
-        margins = np.maximum(thresholds.LEAST_SLOW, margin(self.noise, np.maximum(counts, 1)))
-        slow = (median < 1 - margins) & (counts >= thresholds.FEWEST_PATHS)
+        margins = np.maximum(clusters.LEAST_SLOW, margin(self.noise, np.maximum(counts, 1)))
+        slow = (median < 1 - margins) & (counts >= clusters.FEWEST_PATHS)
         if not slow.any():
             return
         halfway = (1 + median[units]) / 2
@@ -346,7 +348,7 @@ class _Seeking:
             array.reshape(2, -1, self.rails) for array in (slow, np.where(slow, share, 0), median)
         )
         if self.rails > 1:
-            nodes = slow_of.mean((0, 2)) >= thresholds.MOST_PATHS
+            nodes = slow_of.mean((0, 2)) >= clusters.MOST_PATHS
             for node in _best(nodes, share_of.mean((0, 2))):
                 yield _Suspect(PartKind.NODE, node, -1, None)
         # Of equal shares that of more paths, then the most severe.
@@ -390,8 +392,8 @@ class _OfSwitches:
     @property
     def slow(self) -> npt.NDArray[np.bool_]:
         """Whether the median of each switch is slow, and most of its paths with it."""
-        least = np.maximum(thresholds.LEAST_SLOW, margin(self.noise, np.maximum(self.counts, 1)))
-        return np.asarray((self.median < 1 - least) & (self.below(self.halfway) >= thresholds.MOST_PATHS))
+        least = np.maximum(clusters.LEAST_SLOW, margin(self.noise, np.maximum(self.counts, 1)))
+        return np.asarray((self.median < 1 - least) & (self.below(self.halfway) >= clusters.MOST_PATHS))
 
 
 def _medians(keys: npt.NDArray[np.int64], values: Values, size: int) -> tuple[Values, npt.NDArray[np.int64]]:

@@ -17,10 +17,11 @@ from ...backends.host.nic_facts import of_interface
 from ...hardware import pcie
 from ...hardware.facts import ON, Fact, Facts, Known
 from ...judging.causes.evidence_nic import port_of, sibling
-from ...judging.thresholds import AS_SLOW, LEAST_BOTH, LEAST_RDMA, LEAST_TCP, MOST_ALIKE, MOST_TCP
 from ...qualification import PartKind, Qualification, RailLimit, SlowPart
 from ...statistics import grouped
 from ...terminal import one_line
+from ...thresholds.clusters import AS_SLOW, MOST_ALIKE
+from ...thresholds.facts import LEAST_BOTH, LEAST_RDMA, LEAST_TCP, MOST_TCP
 from ...worlds.crew import Crew
 from .node_facts import addresses, route_interface, route_mtu
 from .path_mtu import largest_packet

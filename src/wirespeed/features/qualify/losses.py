@@ -6,12 +6,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from ...qualification import PartKind, Round, SlowPart, Stage
-
-#: A cable is lossy if at least this share is sent again, and this many times as much as on nine of ten other
-#: paths: a processor that is busy makes TCP send again, too.
-_LEAST, _TIMES, _OTHERS = 0.002, 2.0, 0.9
-#: Fewest different partners of a node.
-_FEWEST = 3
+from ...thresholds.clusters import FEWEST_PARTNERS, OF_OTHERS, SENT_AGAIN, TIMES_AGAIN
 
 
 def lossy(rounds: Sequence[Round]) -> list[SlowPart]:
@@ -39,9 +34,9 @@ def lossy(rounds: Sequence[Round]) -> list[SlowPart]:
             of_node.setdefault(node, {})[partner] = share
         for node, shares in of_node.items():
             others = sorted(share for *ends, share in paths if ends[0 if sends else 1] != node)
-            usual = others[int(_OTHERS * (len(others) - 1))] if others else 1.0
+            usual = others[int(OF_OTHERS * (len(others) - 1))] if others else 1.0
             value = median(shares.values())
-            if len(shares) >= _FEWEST and value >= max(_LEAST, _TIMES * usual):
+            if len(shares) >= FEWEST_PARTNERS and value >= max(SENT_AGAIN, TIMES_AGAIN * usual):
                 found.append(
                     SlowPart(
                         PartKind.LOSSY,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...thresholds.clusters import MOST_FAR
 from ..fleet.analysis import boundary
 from .cluster import Values
 
@@ -18,8 +19,6 @@ Pair = tuple[int, int]
 _ROUNDS = 8
 #: Maximum number of latencies that decide what is near.
 _MOST_LATENCIES = 2000
-#: Largest share of the pairs of a group that may be far from each other.
-_FAR = 0.1
 
 
 @dataclass(frozen=True)
@@ -92,7 +91,7 @@ def topology_of(count: int, measured: Sequence[tuple[Sequence[Pair], Values]], s
         group[root(a)] = root(b)
     roots = np.array([root(node) for node in range(count)])
     inside = roots[pairs[:, 0]] == roots[pairs[:, 1]]
-    if (~near & inside).sum() > _FAR * inside.sum():
+    if (~near & inside).sum() > MOST_FAR * inside.sum():
         return MeasuredTopology(nothing, f"latencies between nodes contradict each other: {left}")
     sizes = np.bincount(roots, minlength=count)
     names: dict[int, str] = {}

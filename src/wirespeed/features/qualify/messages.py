@@ -12,7 +12,6 @@ from ...measurement import Axis, Measurement, Place, Reduce
 from ...model import Engine, Executor, Memory, MemoryKind, Transfer
 from ...options import PlanOptions
 from ...qualification import (
-    JUDGED_SIZES,
     OF_SEVERAL,
     EndMemory,
     PartKind,
@@ -23,6 +22,7 @@ from ...qualification import (
     part_name,
 )
 from ...testcases.table import Layout, Plan, Testcase
+from ...thresholds.clusters import JUDGED_SIZES
 from ...units import KIB, format_size
 from .limits import below as below_limit
 from .measured_topology import Pair

@@ -17,14 +17,13 @@ from ...backends.host import nic_facts
 from ...backends.tree import HERE, TreePath
 from ...hardware.facts import Fact, Known
 from ...tables import Amount, Whole
+from ...thresholds.clusters import CLOCKS_APART_S
 from ...units import format_age, many
 from .carriers import interface_speed
 
 #: Requests of ioctl for the address of an interface and the mask of its network (netdevice(7)), and where
 #: they are in the answer.
 _SIOCGIFADDR, _SIOCGIFNETMASK, _ADDRESS = 0x8915, 0x891B, slice(20, 24)
-#: Difference of clocks that is reported, beyond the time to ask, in s.
-_CLOCKS_S = 2.0
 #: Version of NCCL where no wheel is installed.
 NO_NCCL = "none"
 #: Wheels of NCCL.
@@ -114,7 +113,7 @@ def differences(nodes: Mapping[str, NodeFacts], asked_s: float, clock: float) ->
             if found != usual
         ]
     for host, facts in nodes.items():
-        if abs(apart := facts.clock - clock) > asked_s + _CLOCKS_S:
+        if abs(apart := facts.clock - clock) > asked_s + CLOCKS_APART_S:
             by = format_age(round(abs(apart)))
             lines.append(f"{host}'s clock is {by} {'ahead' if apart > 0 else 'behind'}")
     if len(lines) > _MOST:

@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import numpy as np
 
-from ...judging.thresholds import AS_SLOW, LEAST_SLOW, SIGMAS
-from ...qualification import (
-    BY_NETWORK,
+from ...qualification import BY_NETWORK, OF_NODE, PartKind, Qualification, SlowPart, Stage, part_name
+from ...thresholds.clusters import (
+    AS_SLOW,
+    ASSUMED_NOISE,
+    CLEAR_PAIR_ROUNDS,
+    FEWEST_PAIR_ROUNDS,
+    FEWEST_VALUES,
+    LEAST_SLOW,
     LEAST_THRESHOLD,
-    OF_NODE,
-    PartKind,
-    Qualification,
-    SlowPart,
-    Stage,
-    part_name,
+    SIGMAS,
+    UNEXPLAINED,
 )
 from .cluster import Values, plain
 from .inference import Paths, deviation, explain, margin, normal_paths, reference_of, threshold_of
@@ -27,14 +28,8 @@ from .messages import by_sizes
 from .pairing import groups_of, matchings, representatives
 from .recorder import RoundRecorder
 
-#: Rounds of pairs, those after which nothing may be suspected, and confirmations of each suspect.
-PAIR_ROUNDS, FEWEST_PAIR_ROUNDS, CONFIRMATIONS = 7, 4, 2
-#: Rounds of two nodes after which all paths may be slow.
-CLEAR_PAIR_ROUNDS = 2
-#: Share of the paths of a rail between blocks that no slow part explains, from which on more are measured.
-_UNEXPLAINED = 0.02
-#: Fewest values whose deviation counts, and the one that is assumed of fewer.
-_FEWEST_VALUES, _ASSUMED_NOISE = 4, 0.03
+#: Rounds of pairs, and confirmations of each suspect.
+PAIR_ROUNDS, CONFIRMATIONS = 7, 2
 #: What parts that nodes measure by themselves are called.
 _PLURALS = {
     PartKind.GPU: "GPUs", PartKind.HOST_LINK: "links between host and GPUs",
@@ -120,8 +115,8 @@ class Procedure(RoundRecorder):
         for kind, values in measured.items():
             known = values[~np.isnan(values)]
             reference, noise = reference_of(known)
-            enough = len(known) >= _FEWEST_VALUES
-            noise = max(noise, float(deviation(known[None])[0]) if enough else _ASSUMED_NOISE)
+            enough = len(known) >= FEWEST_VALUES
+            noise = max(noise, float(deviation(known[None])[0]) if enough else ASSUMED_NOISE)
             cuts[kind] = cut = (1 - max(2 * LEAST_SLOW, 2 * SIGMAS * noise)) * reference
             if cut < LEAST_THRESHOLD * reference:
                 # Of two nodes, too few values show how much they vary: their paths have limits.
@@ -176,7 +171,7 @@ class Procedure(RoundRecorder):
                 break
             if len(measured) == FEWEST_PAIR_ROUNDS:
                 suspects, unexplained, noise = self._explained(measured)
-                clear = not suspects and unexplained < _UNEXPLAINED
+                clear = not suspects and unexplained < UNEXPLAINED
                 if clear and margin(noise, len(measured)) <= LEAST_SLOW:
                     break
         silent = set(members) - {  # each direction is what its receiver reports

@@ -28,7 +28,6 @@ from ...judging.qualification_verdict import (
 from ...judging.verdict import Verdict
 from ...qualification import (
     BY_NETWORK,
-    JUDGED_SIZES,
     OF_NODE,
     OF_SEVERAL,
     OWN_PARTS,
@@ -45,6 +44,7 @@ from ...reports.console import hanging, pieces
 from ...reports.looks import SIGNS
 from ...reports.style import Style
 from ...statistics import grouped
+from ...thresholds.clusters import JUDGED_SIZES
 from ...units import GB, format_size, format_time, many, some
 
 #: Most slow parts that are printed, and most with what to do about them.

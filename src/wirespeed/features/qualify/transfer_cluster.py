@@ -19,6 +19,7 @@ from ...qualification import TCP, EndMemory, QualifiedNode, RailLimit
 from ...tables import Cell
 from ...terminal import one_line
 from ...testcases.table import Testcase
+from ...thresholds.clusters import USUAL_RDMA
 from ...units import MIB
 from ...worlds.base import World
 from .carriers import Carrier, carrier, counters, difference, others, said
@@ -54,9 +55,6 @@ _OF_INTERFACE = (
     Known.ROUTE_INTERFACE,
     Known.INTERFACE_ADDRESS,
 )
-#: Share of the speed of its NICs below which a path over RDMA is a warning. No public threshold is known; the
-#: same is assumed for transfers between hosts (data/efficiencies.toml).
-_LOWEST = 0.8
 
 
 class TransferCluster(JobCluster):
@@ -151,10 +149,10 @@ class TransferCluster(JobCluster):
         if self._job.rdma and kinds == {TCP}:
             return (self._job.unused(self.transport, _REMEDIES[self._over]),)
         doubts = [others(self._carriers)]
-        if TCP not in kinds and self.limit and self._rate < _LOWEST * self.limit:
+        if TCP not in kinds and self.limit and self._rate < USUAL_RDMA * self.limit:
             doubts.append(
                 f"the median path reaches {self._rate / self.limit:.0%} of what its NICs carry, where "
-                f"{_LOWEST:.0%} are usual"
+                f"{USUAL_RDMA:.0%} are usual"
             )
         return tuple(filter(None, doubts))
 

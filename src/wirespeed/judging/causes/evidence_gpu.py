@@ -9,8 +9,8 @@ from ...data.causes import Weight
 from ...hardware.facts import FABRIC_READY, ON, Facts, Known
 from ...hardware.topology import Machine
 from ...tables import IDLE
+from ...thresholds.facts import BUSY_PERCENT, LOW_CLOCK, THROTTLED_PERCENT, USUAL_BAR_BYTES, USUAL_LIMIT
 from ...units import format_size, many, some
-from ..thresholds import BUSY_PERCENT, LOW_CLOCK, THROTTLED_PERCENT, USUAL_BAR_BYTES, USUAL_LIMIT
 from .record import Sign
 
 #: Throttle reasons that hold nothing back, or only as the user wants.

@@ -8,8 +8,8 @@ from ...data import cpu_sheet
 from ...data.causes import Weight
 from ...hardware.facts import NO_HUGE_PAGES, OFF, ON, WSL, Facts, Known
 from ...hardware.topology import Machine
+from ...thresholds.facts import BUSY_CPUS, LEAST_MEMORY, MEMLOCK_BYTES, PRESSURE_PERCENT, SHM_BYTES
 from ...units import GIB, format_size, some
-from ..thresholds import BUSY_CPUS, LEAST_MEMORY, MEMLOCK_BYTES, PRESSURE_PERCENT, SHM_BYTES
 from .record import Sign
 
 

@@ -10,8 +10,8 @@ from itertools import permutations
 from ...data.causes import Weight
 from ...hardware.facts import OFF, Facts, Known
 from ...hardware.topology import Machine
+from ...thresholds.facts import FAST_GBITS, ROCE_MTU, SMALL_MTU
 from ...units import times
-from ..thresholds import FAST_GBITS, ROCE_MTU, SMALL_MTU
 from .record import Sign
 
 #: Kinds of interfaces that forward packets by software.

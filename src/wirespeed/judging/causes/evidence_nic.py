@@ -9,8 +9,8 @@ from ...data.causes import Weight
 from ...hardware.facts import OFF, ON, Facts, Known
 from ...hardware.topology import Machine
 from ...statistics import grouped
+from ...thresholds.facts import PORT_ERRORS, PORT_ERRORS_BEFORE
 from ...units import many, some
-from ..thresholds import PORT_ERRORS, PORT_ERRORS_BEFORE
 from .record import Sign
 
 _ACTIVE, _INFINIBAND, _ETHERNET = "ACTIVE", "InfiniBand", "Ethernet"

@@ -9,8 +9,8 @@ from ...data.causes import Weight
 from ...hardware.facts import OFF, Facts, Known
 from ...hardware.topology import Machine
 from ...statistics import grouped
+from ...thresholds.facts import CORRECTED, RETRIED
 from ...units import GB, many, some
-from ..thresholds import CORRECTED, RETRIED
 from .evidence_nic import lacking, nics_and_gpus, unequal_lanes
 from .record import Sign
 

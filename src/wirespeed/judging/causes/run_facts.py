@@ -11,7 +11,7 @@ from ...document import Document, TestcaseResult, courses
 from ...hardware.facts import COUNTED, SEEN, Fact, Facts, Known
 from ...hardware.link_graph import MachineVertices
 from ...tables import THROTTLED_BY, Quantity
-from ..thresholds import LEAST_OBSERVED_S, TOO_FAST
+from ...thresholds.facts import LEAST_OBSERVED_S, TOO_FAST
 
 
 def facts_of(document: Document) -> Facts:
