@@ -60,11 +60,6 @@ class Overview:
     also: tuple[Finding, ...] = ()
     skipped: tuple[tuple[PathKind, str], ...] = ()
 
-    @property
-    def word(self) -> str:
-        """The verdict as the first word: PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED."""
-        return self.verdict.word.upper()
-
 
 def overview(document: Document, check: Check, diagnosis: Diagnosis | None = None) -> Overview:
     """The overview of a run.
@@ -129,7 +124,7 @@ class _Summary:
         """
         check, findings = self.check, self.diagnosis.findings
         named = next((finding for finding in findings if finding.cells), None)
-        is_wrong = check.wrong or failures(self.document) or any(compared.failed for compared in check.gates)
+        is_wrong = check.wrong or failures(self.document) or any(gates.failures for gates in check.gates)
         if named is None and check.defects and not is_wrong and not not_as_expected(check.judgements):
             named = next((finding for finding in findings if finding.weight is Weight.DEFECT), None)
         if named is not None and named.cause.setting and check.verdict is Verdict.FAIL:

@@ -82,7 +82,7 @@ class RunSummary:
     @property
     def word(self) -> str:
         """The verdict as the first word of a row."""
-        return "ERROR" if self.unreadable else self.verdict.word.upper()
+        return "ERROR" if self.unreadable else self.verdict.heading
 
     @property
     def passes(self) -> bool:

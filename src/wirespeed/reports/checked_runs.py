@@ -41,14 +41,14 @@ class CheckedRun:
 def counted_words(nodes: Sequence[RunSummary], unreadable: Sequence[Unreadable]) -> str:
     """How many runs have each verdict, the worst first: ``4 runs: 1 FAIL, 3 PASS``."""
     counts = Counter([node.word for node in nodes] + [ERROR] * len(unreadable))
-    first, *others = (verdict.word.upper() for verdict in OF_RUNS)
+    first, *others = (verdict.heading for verdict in OF_RUNS)
     total = ", ".join(f"{counts[word]} {word}" for word in (first, ERROR, *others) if counts[word])
     return f"{many(counts.total(), 'run')}: {total}"
 
 
 def _remarks(judged: Judged) -> Iterator[str]:
     """What the row of a run says about its gates and its baseline."""
-    if failed := sum(compared.failed for compared in judged.check.gates):
+    if failed := sum(len(compared.failures) for compared in judged.check.gates):
         yield f"{many(failed, 'threshold')} not met"
     yield from judged.by.lacking
     if judged.check.baseline:

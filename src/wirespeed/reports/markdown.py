@@ -80,7 +80,7 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
         yield ""
     if own is None:
         counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
-        yield f"**{judged.overview.word}**: {escaped(judged.overview.sentence)}"
+        yield f"**{judged.overview.verdict.heading}**: {escaped(judged.overview.sentence)}"
         yield from ("", counts or "no values")
         yield from _judged(judged)
         yield ""

@@ -75,7 +75,7 @@ def fleet_page(nodes: Sequence[RunSummary], failures: Sequence[str] = ()) -> str
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
     worst = next((verdict for verdict in OF_RUNS if counts[verdict]), Verdict.NOT_JUDGED)
     warning = banner([node.simulated for node in fleet.nodes])
-    word = worst.word.upper() + (" (simulated)" if warning else "")
+    word = worst.heading + (" (simulated)" if warning else "")
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: letter(i) for i, model in enumerate(fleet.models)}
     return rendered(
