@@ -23,6 +23,7 @@ from wirespeed.features.fleet import screen as many_runs
 from wirespeed.judging.criteria import Criteria, MaxAge
 from wirespeed.judging.judged import Judged, unjudged
 from wirespeed.judging.run_summary import RunSummary, SummaryFigure
+from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.results import read_many as many_files
@@ -196,15 +197,17 @@ def test_processes_find_the_same(
             assert run(capsys, *words, "--format", name) == found
 
 
-def nodes(count: int, word: str = "PASS", sentence: str = "", first: int = 0) -> list[CheckedRun]:
+def nodes(
+    count: int, verdict: Verdict = Verdict.PASS, sentence: str = "", first: int = 0
+) -> list[CheckedRun]:
     figures = tuple(
-        SummaryFigure(title, ("x",), 5e10, 2.5e10, int(word == "FAIL"))
+        SummaryFigure(title, ("x",), 5e10, 2.5e10, int(verdict.is_failure))
         for title in ("host ↔ GPU", "GPU ↔ GPU", "GPU memory", "host memory", "all-reduce")
     )
     return [
         CheckedRun(
             RunSummary(
-                f"{i}.json", f"node{i:03}", "", "8 x A", word, sentence, f"{i} normal", figures, {}, False,
+                f"{i}.json", f"node{i:03}", "", "8 x A", verdict, sentence, f"{i} normal", figures, {}, False,
                 f"mend {sentence}" if sentence else "", sentence,
             ), (),
         )
@@ -214,9 +217,9 @@ def nodes(count: int, word: str = "PASS", sentence: str = "", first: int = 0) ->
 
 def test_equal_findings_are_one_group_and_500_runs_are_one_screen() -> None:
     many = nodes(440)
-    many += nodes(31, "FAIL", "a PCIe link runs at reduced width (gpu3)", 440)
-    many += nodes(9, "WARN", "NVLink gpu0-nvswitch runs at 93% of expected", 471)
-    many += nodes(4, "FAIL", "a sentence " * 25, 480)
+    many += nodes(31, Verdict.FAIL, "a PCIe link runs at reduced width (gpu3)", 440)
+    many += nodes(9, Verdict.WARN, "NVLink gpu0-nvswitch runs at 93% of expected", 471)
+    many += nodes(4, Verdict.FAIL, "a sentence " * 25, 480)
     broken = [Unreadable(f"folder/{i}.json", f"folder/{i}.json is empty") for i in range(16)]
     text = many_runs.render(many, Style(), broken)
     assert len(text.splitlines()) <= 23 and max(map(len, text.splitlines())) <= 80
@@ -237,7 +240,7 @@ def test_500_runs_that_pass_are_one_line() -> None:
 
 
 def test_many_findings_are_counted() -> None:
-    many = [one for i in range(40) for one in nodes(1, "FAIL", f"fault {i}", i)]
+    many = [one for i in range(40) for one in nodes(1, Verdict.FAIL, f"fault {i}", i)]
     text = many_runs.render(many, Style())
     assert len(text.splitlines()) <= 23 and re.search(r"^and \d+ more findings; -v shows all$", text, re.M)
 

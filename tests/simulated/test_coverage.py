@@ -80,7 +80,7 @@ def test_bridged_gpus_have_the_links_of_their_rate() -> None:
         machine = f"simulated:h100-nvl-2+nvlinks={count}@gpu0"
         document = wirespeed.run([PAIRS], machine=machine, tier="quick")
         found = overview(document, judge(document))
-        assert (found.word, links in found.sentence) == (word, word == "FAIL")
+        assert (found.verdict.heading, links in found.sentence) == (word, word == "FAIL")
     with pytest.raises(wirespeed.UsageError, match="a number of NVLinks that are left"):
         wirespeed.machine("simulated:h100-nvl-2+nvlinks=18@gpu0")
 

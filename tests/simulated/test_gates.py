@@ -17,10 +17,11 @@ from wirespeed.document import Document
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.criteria import Criteria
-from wirespeed.judging.gates import GateResult, compare_gates, known, load
+from wirespeed.judging.gates import GateComparison, GateResult, compare_gates, known, load
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.verdict import Verdict
+from wirespeed.reports.check_texts import applicable
 from wirespeed.screens import check as check_screen
 from wirespeed.units import GB, parse_rate
 
@@ -223,3 +224,15 @@ def test_golden_gates(golden: Golden) -> None:
     document = still(wirespeed.run(machine="simulated:dgx-a100-8+speed@gpu3-nvswitch=0.8", tier="quick"))
     judged = Judged(document, Criteria(gates=tuple(map(load, known()))))
     both("check/gates", lambda style: check_screen.render(judged, style), golden)
+
+
+def test_words_of_thresholds_have_an_order() -> None:
+    gates = load(written())
+    of_words = [
+        GateResult(gates.gates[0], verdict, impossible=impossible)
+        for verdict in (Verdict.WAIVED, Verdict.NOT_JUDGED, Verdict.FAIL, Verdict.PASS)
+        for impossible in ((False, True) if verdict is Verdict.NOT_JUDGED else (False,))
+    ]
+    compared = GateComparison(gates, tuple(of_words))
+    assert "thresholds: 1 fail, 1 impossible, 1 unclear, 1 pass, 1 not applicable" in repr(compared)
+    assert [result.word for result in applicable(compared)] == ["fail", "impossible", "unclear", "pass"]

@@ -48,7 +48,7 @@ def test_the_first_lines_say_what_is_wrong_and_where(
     machine: str, word: str, sentence: str, bad: set[str]
 ) -> None:
     one = found(machine)
-    assert one.word == word and sentence in one.sentence
+    assert one.verdict.heading == word and sentence in one.sentence
     assert {figure.title for figure in one.figures if figure.worst} == bad
     for figure in one.figures:
         assert (figure.bad > 0) is (figure.worst is not None)
@@ -59,7 +59,7 @@ def test_without_a_range_nothing_is_judged() -> None:
     document = wirespeed.run(["host_device_latency_sm"], machine="simulated:hgx-h200-2")
     document = msgspec.structs.replace(document, machine=replace(document.machine, links=()))
     one = overview(document, wirespeed.judge(document))
-    assert (one.word, one.figures, one.finding) == ("NOT JUDGED", (), None)
+    assert (one.verdict.heading, one.figures, one.finding) == ("NOT JUDGED", (), None)
 
 
 #: A testcase for each kind of link.
@@ -185,4 +185,4 @@ def test_little_memory_is_no_busy_machine_and_a_cache_no_host_memory(ignore_busy
     of_triad = {j.verdict for j in check.judgements if j.key.testcase == "host_stream_triad"}
     assert of_triad == {Verdict.NOT_JUDGED}
     if ignore_busy:
-        assert (seen.word, seen.verdict.is_judged) == ("NOT JUDGED", False)
+        assert (seen.verdict.heading, seen.verdict.is_judged) == ("NOT JUDGED", False)

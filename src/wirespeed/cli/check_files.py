@@ -94,7 +94,7 @@ def _behind(done: _Done, texts: Sequence[str]) -> _Done:
     if code in (ExitCode.PASS, ExitCode.NOT_JUDGED):
         code = ExitCode.WARN
         node = replace(
-            node, word=Verdict.WARN.word.upper(), sentence="slower than other nodes of this fleet",
+            node, verdict=Verdict.WARN, sentence="slower than other nodes of this fleet",
             topic="slower than other nodes of this fleet", step=_STEP,
         )  # fmt: skip
     remarks = (*done.run.remarks, *(f"threshold learned from this fleet: {text}" for text in texts))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from ..document import Document
@@ -30,34 +31,30 @@ def normal_of(ordered: Sequence[float]) -> float | None:
     return quantile(ordered, NORMAL) if len(ordered) >= FEWEST_CELLS else None
 
 
-class ComparableCells:
-    """Which cells of a run are comparable."""
+def comparable(machine: Machine) -> Callable[[Placed, float], Hashable]:
+    """A function of a cell and its typical value that gives what comparable cells have in common.
 
-    def __init__(self, machine: Machine) -> None:
-        self._kind_of = [link.kind for link in machine.links]
-        self._kinds: dict[tuple[int, ...], str] = {}  # many cells share their links and bounds
-        self._bounds: dict[tuple[float | None, float], str] = {}
+    That is testcase, kinds of links, limit and typical value.
+    """
 
-    def group(self, measured: Placed, normal: float) -> Hashable:
-        """What comparable cells have in common: testcase, kinds of links, limit and typical value.
+    @cache
+    def kinds(links: tuple[int, ...]) -> str:
+        return " ".join(sorted({machine.links[link].kind for link in links}))
 
-        Args:
-            measured: The cell.
-            normal: Its typical value.
-        """
+    @cache
+    def bounds(limit: float, normal: float) -> str:
+        return f"{limit:.3g} {normal:.3g}"
+
+    def group(measured: Placed, normal: float) -> Hashable:
         key, cell, _, result = measured
-        used = tuple([link for link, _, _ in cell.links])
-        if used not in self._kinds:
-            self._kinds[used] = " ".join(sorted({self._kind_of[link] for link in used}))
-        bound = cell.limit, normal
-        if bound not in self._bounds:
-            self._bounds[bound] = f"{cell.limit:.3g} {normal:.3g}"
-        size = key.column if result.collective else ""  # the rate of a collective grows with it
+        used = kinds(tuple([link for link, _, _ in cell.links])), bounds(cell.limit or 0.0, normal)
         for alike in functions("judging", "alike"):
-            if (same := alike(key.testcase, key.table)) is None:
-                continue
-            return key.testcase, same, key.row, key.column, self._kinds[used], self._bounds[bound]
-        return key.testcase, key.table, size, self._kinds[used], self._bounds[bound]
+            if (same := alike(key.testcase, key.table)) is not None:
+                return key.testcase, same, key.row, key.column, *used
+        size = key.column if result.collective else ""  # the rate of a collective grows with it
+        return key.testcase, key.table, size, *used
+
+    return group
 
 
 #: Lower ratios to normal, measured or predicted, count as this one, because 0 has no logarithm.
@@ -118,7 +115,7 @@ def seen_cells(
     Normal is what the better quarter of comparable cells reaches, if that is as expected; else the typical
     value of the expected range.
     """
-    slow, plans, peers = slow_keys(judged), planned(document), ComparableCells(document.machine)
+    slow, plans, group_of = slow_keys(judged), planned(document), comparable(document.machine)
     judgements = {judgement.key: judgement for judgement in judged}
     numbers: dict[Hashable, int] = {}  # of groups
     groups: dict[int, list[tuple[Key, Observation, float]]] = {}
@@ -128,7 +125,7 @@ def seen_cells(
             continue
         value, limit, normal, least = cell.value, cell.limit, judgement.normal, judgement.least
         if value and limit and normal and least and measured.key._replace(bytes=0) in plans:
-            number = numbers.setdefault(peers.group(measured, normal), len(numbers))
+            number = numbers.setdefault(group_of(measured, normal), len(numbers))
             low = measured.key in slow
             seen_cell = Observation(number, value / limit, normal / limit, cell.links, low, value, limit)
             groups.setdefault(number, []).append((measured.key, seen_cell, least / limit))

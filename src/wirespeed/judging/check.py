@@ -92,7 +92,7 @@ class Check(Tabular):
         of_run = (judgement.verdict for judgement in self.judgements if not judgement.key.testcase)
         values = self.nodes or worst((*self.testcases.values(), *of_run))
         absent = {missing.verdict for missing in self.missing}
-        if values.is_failure or Verdict.FAIL in absent or any(compared.failed for compared in self.gates):
+        if values.is_failure or Verdict.FAIL in absent or any(compared.failures for compared in self.gates):
             return Verdict.FAIL
         if values is Verdict.WARN or Verdict.WARN in absent or self.defects:
             return Verdict.WARN

@@ -72,13 +72,15 @@ class _Scored:
     weight: Weight
 
 
-#: A cause; None for a slow link or device without a known one. The slow cells that it explains. Other slow
-#: cells, which are faster than it predicts.
-Explanation = tuple[Finding | None, frozenset[Key], frozenset[Key]]
+def explain(
+    document: Document, judgements: Sequence[Judgement], facts: Facts
+) -> Iterator[tuple[Finding | None, frozenset[Key], frozenset[Key]]]:
+    """Yield what explains the slow cells of a run, the first cause first.
 
-
-def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -> Iterator[Explanation]:
-    """Yield what explains the slow cells of a run, the first cause first."""
+    Yields:
+        A cause; None for a slow link or device without a known one. The slow cells that it explains. Other
+        slow cells, which are faster than it predicts.
+    """
     evidence = {
         cause.name: list(signs_of(cause, document.machine, facts)) if document.facts else []
         for cause in CAUSES

@@ -207,11 +207,6 @@ class GateComparison(Tabular):
         """The results of the gates that the run fails, in order."""
         return [result for result in self.results if result.verdict is Verdict.FAIL]
 
-    @property
-    def failed(self) -> int:
-        """Number of failed gates."""
-        return len(self.failures)
-
     def __repr__(self) -> str:
         counts = Counter(result.word for result in sorted(self.results, key=lambda result: result.rank))
         verdicts = ", ".join(f"{count} {word}" for word, count in counts.items())

@@ -24,7 +24,7 @@ from ..thresholds.values import ABOVE_LIMIT
 from .alone import Alone, Scatter, without_value
 from .assumed_capacities import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
 from .baseline_use import baseline_use
-from .cells_seen import ComparableCells, Observation
+from .cells_seen import Observation, comparable
 from .check import Check
 from .confidential import by_other_gpus
 from .criteria import BY_LIMITS, Criteria
@@ -249,14 +249,14 @@ def _blame(
     """
     indices, observations = [], []
     good: list[tuple[Hashable, float, list[int]]] = []
-    peers, alone = ComparableCells(machine), without_peers(machine)
+    group_of, alone = comparable(machine), without_peers(machine)
     for i, (judgement, measured) in enumerate(zip(judged, cells, strict=True)):
         cell = measured.cell
         if i in exempt or not cell.value or not cell.limit or not cell.expected:
             continue
         if judgement.verdict is Verdict.BUSY or (cell.shared and judgement.verdict is not Verdict.PASS):
             continue  # another activity explains the value
-        group = peers.group(measured, cell.expected[1])
+        group = group_of(measured, cell.expected[1])
         if judgement.verdict is Verdict.PASS and cell.value >= cell.expected[1] * (1 - ACQUITTAL_MARGIN):
             good.append((group, cell.value, limiting_links(cell)))
         is_alone = any(link in alone for link, _, _ in cell.links)

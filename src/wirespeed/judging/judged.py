@@ -62,8 +62,8 @@ class Judged(Tabular):
         return run if isinstance(run, Judged) else cls(run)
 
     def __repr__(self) -> str:
-        kind = " (simulated)" if self.simulated else ""
-        return brief(f"Judged {self.document.hostname}{kind}: {self.overview.word}: {self.overview.sentence}")
+        kind, view = " (simulated)" if self.simulated else "", self.overview
+        return brief(f"Judged {self.document.hostname}{kind}: {view.verdict.heading}: {view.sentence}")
 
     def __str__(self) -> str:
         """The screen of ``wirespeed check``."""

@@ -38,7 +38,6 @@ class Overview:
     """What a reader needs first.
 
     Attributes:
-        word: PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
         verdict: The verdict of the run.
         sentence: The cause, or what was found.
         extent: How much of the run it concerns.
@@ -51,7 +50,6 @@ class Overview:
         skipped: The kinds of paths that the machine has, of which no testcase could be measured, and why.
     """
 
-    word: str
     verdict: Verdict
     sentence: str
     extent: str
@@ -107,9 +105,9 @@ class _Summary:
             if own and not problem and not check.verdict.is_bad:
                 (sentence, extent), advice = own, Advice()
         verdict, figures = check.verdict, key_figures(self.document, check)
-        word, advice = verdict.word.upper(), Advice() if verdict is Verdict.INTERRUPTED else advice
+        advice = Advice() if verdict is Verdict.INTERRUPTED else advice
         return Overview(
-            word, verdict, sentence, extent, figures, named, self.diagnosis, advice, self.answers, self.also,
+            verdict, sentence, extent, figures, named, self.diagnosis, advice, self.answers, self.also,
             tuple(skipped(self.document)),
         )  # fmt: skip
 
@@ -127,7 +125,7 @@ class _Summary:
         """
         check, findings = self.check, self.diagnosis.findings
         named = next((finding for finding in findings if finding.cells), None)
-        is_wrong = check.wrong or failures(self.document) or any(compared.failed for compared in check.gates)
+        is_wrong = check.wrong or failures(self.document) or any(gates.failures for gates in check.gates)
         if named is None and check.defects and not is_wrong and not not_as_expected(check.judgements):
             named = next((finding for finding in findings if finding.weight is Weight.DEFECT), None)
         if named is not None and named.cause.setting and check.verdict is Verdict.FAIL:

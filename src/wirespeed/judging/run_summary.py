@@ -16,10 +16,8 @@ from .judged import Judged
 from .overview import Overview
 from .verdict import Verdict
 
-#: Verdicts on runs in words, the worst first.
-WORDS = tuple(
-    verdict.word.upper() for verdict in Verdict if verdict not in (Verdict.IMPLAUSIBLE, Verdict.WAIVED)
-)
+#: Verdicts on runs, the worst first.
+OF_RUNS = tuple(verdict for verdict in Verdict if verdict not in (Verdict.IMPLAUSIBLE, Verdict.WAIVED))
 #: Maximum length of texts of a summary, and number of its attributes: Documents may come from anybody.
 _LONGEST, _LONGEST_VALUE, _MOST_FACTS = 300, 80, 200
 
@@ -53,7 +51,7 @@ class RunSummary:
         host: Name of the host, or of the machine if the host is unknown.
         started: Start, as ISO 8601 text.
         model: CPU and GPUs; nodes of one model are compared.
-        word: Verdict, one of ``WORDS``.
+        verdict: Verdict, one of ``OF_RUNS``.
         sentence, extent: The cause, and how much of the run it concerns.
         figures: Key figures.
         attributes: What may separate groups of nodes: versions, settings, facts.
@@ -62,13 +60,14 @@ class RunSummary:
         topic: What the sentence is about, without the numbers that differ between nodes with the same fault.
         family: The model without the number of GPUs.
         gpus: Number of GPUs.
+        unreadable: Whether the file could not be read; ``sentence`` says why.
     """
 
     file: str
     host: str
     started: str
     model: str
-    word: str
+    verdict: Verdict
     sentence: str
     extent: str
     figures: tuple[SummaryFigure, ...] = ()
@@ -78,11 +77,22 @@ class RunSummary:
     topic: str = ""
     family: str = ""
     gpus: int = 0
+    unreadable: bool = False
+
+    @property
+    def word(self) -> str:
+        """The verdict as the first word of a row."""
+        return "ERROR" if self.unreadable else self.verdict.heading
+
+    @property
+    def passes(self) -> bool:
+        """Whether all is as expected."""
+        return self.verdict is Verdict.PASS
 
     @property
     def order(self) -> tuple[int, int, str, str]:
         """Sort key: the worst first."""
-        return WORDS.index(self.word), -sum(figure.bad for figure in self.figures), self.host, self.file
+        return self.verdict.rank, -sum(figure.bad for figure in self.figures), self.host, self.file
 
 
 def labels(nodes: Sequence[RunSummary]) -> list[str]:
@@ -101,7 +111,7 @@ def run_summary(judged: Judged) -> RunSummary:
         _short(document.hostname or machine.name or "unknown host"),
         _short(document.started),
         _short(_model(machine, gpus_of(machine))),
-        view.word,
+        view.verdict,
         _short(view.sentence),
         _short(view.extent),
         tuple(
@@ -132,7 +142,7 @@ def _topic(view: Overview, check: Check) -> str:
         return view.sentence
     if check.culprits:
         return f"{check.culprits[0]} is slower than expected"
-    return view.sentence if view.word in ("BUSY", "INTERRUPTED") else view.advice.do or view.sentence
+    return view.sentence if view.verdict is Verdict.BUSY else view.advice.do or view.sentence
 
 
 def _model(machine: Machine, gpus: str) -> str:

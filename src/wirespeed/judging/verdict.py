@@ -71,6 +71,11 @@ class Verdict(StrEnum):
         """Its word on screens."""
         return _WORDS.get(self, self.value)
 
+    @property
+    def heading(self) -> str:
+        """Its word as the first of a screen, a page or a row: ``NOT JUDGED``."""
+        return self.word.upper()
+
 
 _WORDS = {Verdict.NOT_JUDGED: "not judged", Verdict.WAIVED: "skipped"}
 _RANKS = {verdict: rank for rank, verdict in enumerate(Verdict)}

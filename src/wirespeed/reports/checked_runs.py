@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..judging.judged import Judged
-from ..judging.run_summary import WORDS, RunSummary, run_summary
+from ..judging.run_summary import OF_RUNS, RunSummary, run_summary
 from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..units import many, some
 
-#: Verdicts of files that cannot be read, and of runs that are left out if there is no room for all.
-ERROR, PASS = "ERROR", "PASS"
+#: In place of the verdict of a file that cannot be read.
+ERROR = "ERROR"
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,14 @@ class CheckedRun:
 def counted_words(nodes: Sequence[RunSummary], unreadable: Sequence[Unreadable]) -> str:
     """How many runs have each verdict, the worst first: ``4 runs: 1 FAIL, 3 PASS``."""
     counts = Counter([node.word for node in nodes] + [ERROR] * len(unreadable))
-    total = ", ".join(f"{counts[word]} {word}" for word in (WORDS[0], ERROR, *WORDS[1:]) if counts[word])
+    first, *others = (verdict.heading for verdict in OF_RUNS)
+    total = ", ".join(f"{counts[word]} {word}" for word in (first, ERROR, *others) if counts[word])
     return f"{many(counts.total(), 'run')}: {total}"
 
 
 def _remarks(judged: Judged) -> Iterator[str]:
     """What the row of a run says about its gates and its baseline."""
-    if failed := sum(compared.failed for compared in judged.check.gates):
+    if failed := sum(len(compared.failures) for compared in judged.check.gates):
         yield f"{many(failed, 'threshold')} not met"
     yield from judged.by.lacking
     if judged.check.baseline:

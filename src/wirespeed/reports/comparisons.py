@@ -320,7 +320,7 @@ def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
     if busy := not_compared(comparison):
         parts.append(Text(busy, style="bold yellow"))
     verdict = verdict_on(comparison)
-    word = Text(verdict.word.upper(), style=SIGNS[verdict].style)
+    word = Text(verdict.heading, style=SIGNS[verdict].style)
     counts = Padding(Text(counted(comparison, unreadable), style="dim"), (0, 0, 0, len(word) + 2))
     parts += ["", hanging(word, Text(sentence(comparison), style="bold")), counts]
     cause, advice = likely_cause(comparison)

@@ -42,7 +42,7 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
         yield from (f"**{SIMULATED}** (machine {escaped(document.machine.name)})", "")
     own, hidden = report_of(document), list[str]()
     if own is None:
-        yield f"**{summary.word}**: {escaped(summary.sentence)}"
+        yield f"**{summary.verdict.heading}**: {escaped(summary.sentence)}"
         yield from ("", escaped(summary.extent)) if summary.extent else ()
         yield from _remedy(judged)
         if summary.figures:

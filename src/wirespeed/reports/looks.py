@@ -42,8 +42,6 @@ SIGNS: dict[str, Look] = {
     Outcome.BETTER: Look("✓", "green", "pass"),
     Outcome.UNKNOWN: Look("?", "bold yellow", "unknown"),
 }
-#: Verdicts by the word that stands for them in tables of runs.
-VERDICTS = {verdict.word.upper(): verdict for verdict in Verdict}
 
 
 def shown(verdict: str, text: str = "") -> Look:

@@ -14,7 +14,7 @@ from ..terminal import one_line
 from ..units import many
 from .additions import report_of
 from .check_texts import applicable, gate_text
-from .checked_runs import ERROR, PASS, CheckedRun, counted_words
+from .checked_runs import ERROR, CheckedRun, counted_words
 from .explanations import explanations
 from .grid import Grid, digest, is_large
 from .machine_texts import components
@@ -54,7 +54,7 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
     nodes = [run.node for run in ordered]
     rows = [(ERROR, file.file, "", str(file), "") for file in unreadable]
     for run in ordered:
-        if style.verbose or run.node.word != PASS:
+        if style.verbose or not run.node.passes:
             wrong = "; ".join((run.node.sentence, *run.remarks))
             rows.append((run.node.word, run.node.host, run.node.file, wrong, run.node.step))
     count = many(len(runs) + len(unreadable), "run")
@@ -80,7 +80,7 @@ def _lines(judged: Judged, style: Style) -> Iterator[str]:
         yield ""
     if own is None:
         counts = counted(judgement.verdict for judgement in check.judgements if judgement.key.column)
-        yield f"**{judged.overview.word}**: {escaped(judged.overview.sentence)}"
+        yield f"**{judged.overview.verdict.heading}**: {escaped(judged.overview.sentence)}"
         yield from ("", counts or "no values")
         yield from _judged(judged)
         yield ""

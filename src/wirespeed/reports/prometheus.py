@@ -10,7 +10,7 @@ from ..judging.check import Check
 from ..judging.criteria import end_of
 from ..judging.device_verdicts import device_lowest, device_verdicts, devices_of_cells
 from ..judging.judged import Judged
-from ..judging.run_summary import WORDS
+from ..judging.run_summary import OF_RUNS
 from ..judging.verdict import Verdict, share
 from ..measurement import Unit
 from ..results.cells import Placed
@@ -64,7 +64,7 @@ HELP = {
 }
 NOT_JUDGED = "not judged"
 #: Verdicts of the run, in words.
-STATES = tuple(word.lower() for word in WORDS)
+STATES = tuple(verdict.word for verdict in OF_RUNS)
 #: Verdicts of devices, kinds of paths and values, where the words differ.
 _VERDICTS = {Verdict.NOT_JUDGED: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
 

@@ -71,4 +71,4 @@ def closing(document: Document, check: Check) -> str:
     counts = f"{many(len(verdicts), 'testcase')}: {counted(verdicts)}" if verdicts else "nothing was run"
     data = verification(document)
     ending = document.origin or f"in {format_time(document.seconds)}"
-    return f"{check.verdict.word.upper()}  {counts}" + (f" · {data}" if data else "") + f" · {ending}"
+    return f"{check.verdict.heading}  {counts}" + (f" · {data}" if data else "") + f" · {ending}"

@@ -10,8 +10,7 @@ from ..data.causes import Weight
 from ..document import Document
 from ..judging.judged import Judged
 from ..judging.key_figures import KeyFigure
-from ..judging.run_summary import WORDS, RunSummary, labels
-from ..reports.checked_runs import PASS
+from ..judging.run_summary import OF_RUNS, RunSummary, labels
 from ..results.read_many import Unreadable
 from ..statistics import grouped
 from ..units import GB, many
@@ -54,21 +53,21 @@ def brief_of_runs(nodes: Sequence[RunSummary], unreadable: Sequence[Unreadable] 
     """The answer about several runs: which have the worst verdict, by cause, and files without one."""
     lost = f"cannot be judged: {unreadable[0]}" if unreadable else ""
     files = f"{len(unreadable)} of {many(len(nodes) + len(unreadable), 'file')}"
-    counts = Counter(node.word for node in nodes)
-    figures = [f"{word.lower().replace(' ', '_')}={counts[word]};;;0" for word in WORDS]
+    counts = Counter(node.verdict for node in nodes)
+    figures = [f"{verdict.word.replace(' ', '_')}={counts[verdict]};;;0" for verdict in OF_RUNS]
     figures = [f"runs={len(nodes)};;;0", *figures, f"unreadable={len(unreadable)};;;0"]
     if not nodes:
         return Brief(f"{files} {lost}", "", "", tuple(figures))
     ordered = sorted(nodes, key=lambda node: node.order)
     labelled = [
-        pair for pair in zip(ordered, labels(ordered), strict=True) if pair[0].word == ordered[0].word
+        pair for pair in zip(ordered, labels(ordered), strict=True) if pair[0].verdict is ordered[0].verdict
     ]
     causes = grouped((node.sentence, label) for node, label in labelled)
     named = "; ".join(f"{', '.join(names)}: {sentence}" for sentence, names in causes.items())
-    if ordered[0].word == PASS:
+    if ordered[0].passes:
         named = next(iter(causes)) if len(causes) == 1 else "as fast as expected"
     subject = f"{len(labelled)} of {many(len(nodes), 'run')}"
-    if lost and ordered[0].word != WORDS[0]:
+    if lost and not ordered[0].verdict.is_failure:
         subject, named = "", f"{files} {lost}; {subject}: {named}"
     elif lost:
         named += f"; {files} {lost}"

@@ -55,8 +55,8 @@ def headline(document: Document, summary: Overview, file: str = "") -> Iterator[
         summary: Its overview.
         file: Its file; empty if it was not saved.
     """
-    indent = len(summary.word) + 2
-    word = Text(summary.word, style=SIGNS[summary.verdict].style)
+    word = Text(summary.verdict.heading, style=SIGNS[summary.verdict].style)
+    indent = len(word) + 2
     yield hanging(word, Text(summary.sentence, style="bold"))
     seconds = "" if document.simulated or document.imported else format_time(document.seconds)
     parts = filter(None, (summary.extent, verification(document), seconds))
@@ -343,5 +343,5 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
 
 def _closing(gates: Sequence[GateComparison]) -> Iterator[Text]:
     """The number of failed gates as the last line."""
-    if count := sum(compared.failed for compared in gates):
+    if count := sum(len(compared.failures) for compared in gates):
         yield Text(f"{many(count, 'threshold')} not met", style="bold red")

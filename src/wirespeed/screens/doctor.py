@@ -58,7 +58,7 @@ def render(judged: Judged, style: Style, steps: Sequence[Step] = ()) -> str:
         parts += _measured(document, steps)
     slow = many(diagnosis.slow, "slow value") if document.testcases else "nothing was measured"
     sign = SIGNS[verdict].style
-    parts.append(hanging(Text(verdict.word.upper(), sign), Text(sentence or slow, sign)))
+    parts.append(hanging(Text(verdict.heading, sign), Text(sentence or slow, sign)))
     advice = (("remedy", summary.advice.do), ("confirm", summary.advice.command))
     steps_then = [(name, text) for name, text in advice if text and sentence]
     parts += [Padding(rows(steps_then), (0, 0, 0, 2))] if steps_then else []

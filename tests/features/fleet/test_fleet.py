@@ -11,17 +11,23 @@ from msgspec.structs import replace
 import wirespeed
 from wirespeed.features.fleet.analysis import analyse, boundary, separating
 from wirespeed.hardware.facts import Known
-from wirespeed.judging.run_summary import RunSummary, SummaryFigure
+from wirespeed.judging.run_summary import OF_RUNS, RunSummary, SummaryFigure
+from wirespeed.judging.verdict import Verdict
 
 COPIES = ("host_to_device_memcpy_ce",)
 
 
 def node(
-    i: int, value: float, lowest: float | None = None, word: str = "PASS", model: str = "8 x A", **of: str
+    i: int,
+    value: float,
+    lowest: float | None = None,
+    verdict: Verdict = Verdict.PASS,
+    model: str = "8 x A",
+    **of: str,
 ):
     figure = SummaryFigure("host ↔ GPU", COPIES, value, value if lowest is None else lowest)
     attributes = {"serial": f"s{i}", "rack": f"r{i % 3}", **of}
-    return RunSummary(f"{i}.json", f"node{i:02}", "", model, word, "", "", (figure,), attributes)
+    return RunSummary(f"{i}.json", f"node{i:02}", "", model, verdict, "", "", (figure,), attributes)
 
 
 def noisy(n: int, typical: float, seed: int = 0) -> list[float]:
@@ -55,7 +61,7 @@ def test_models_are_not_compared_with_each_other() -> None:
 def test_figures_of_other_testcases_are_not_compared() -> None:
     nodes = [node(i, value) for i, value in enumerate(noisy(10, 50))]
     other = SummaryFigure("host ↔ GPU", ("host_to_device_memcpy_sm",), 20.0, 20.0)
-    nodes.append(RunSummary("o.json", "other", "", "8 x A", "PASS", "", "", (other,)))
+    nodes.append(RunSummary("o.json", "other", "", "8 x A", Verdict.PASS, "", "", (other,)))
     assert not analyse(nodes).outliers
 
 
@@ -112,8 +118,7 @@ def test_values_that_only_one_node_has_separate_nothing() -> None:
 
 
 def test_the_worst_nodes_come_first() -> None:
-    words = ["PASS", "NOT JUDGED", "WARN", "FAIL", "BUSY", "INTERRUPTED"]
-    fleet = analyse([node(i, 50.0, word=word) for i, word in enumerate(words)])
+    fleet = analyse([node(i, 50.0, verdict=verdict) for i, verdict in enumerate(reversed(OF_RUNS))])
     assert [one.word for one in fleet.nodes] == ["FAIL", "WARN", "BUSY", "INTERRUPTED", "NOT JUDGED", "PASS"]
 
 
@@ -133,7 +138,7 @@ def test_nodes_with_links_down_are_said_to_have_some() -> None:
 def test_a_node_with_a_lost_gpu_stays_in_its_model(good: int, models: int) -> None:
     """Unless about as many nodes have this number of GPUs: then it is another model."""
     nodes = [dataclasses.replace(node(i, 100.0, model="8 x A"), family="A", gpus=8) for i in range(good)]
-    nodes.append(dataclasses.replace(node(9, 100.0, model="7 x A", word="FAIL"), family="A", gpus=7))
+    nodes.append(dataclasses.replace(node(9, 100.0, model="7 x A", verdict=Verdict.FAIL), family="A", gpus=7))
     fleet = analyse(nodes)
     assert len(fleet.models) == models and fleet.nodes[0].host == "node09"
     assert fleet.nodes[0].model == ("8 x A" if models == 1 else "7 x A")

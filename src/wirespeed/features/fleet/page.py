@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ...judging.run_summary import WORDS, RunSummary
+from ...judging.run_summary import OF_RUNS, RunSummary
+from ...judging.verdict import Verdict
 from ...reports.checked_runs import CheckedRun, unique_names
 from ...reports.html.charts import Element, add, drawing, fitted, markup
 from ...reports.html.comparison import letter
 from ...reports.html.headline import banner, date
 from ...reports.html.templates import rendered, source
-from ...reports.looks import VERDICTS, shown
+from ...reports.looks import shown
 from ...reports.plot import steps
 from ...reports.style import Style
 from ...reports.values import GLANCE, number
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 
 #: Verdict of some nodes in a sentence: of one node, and of several.
 _VERBS = {
-    "FAIL": ("fails", "fail"), "WARN": ("has a warning", "have warnings"),
-    "BUSY": ("was in use", "were in use"), "INTERRUPTED": ("was interrupted", "were interrupted"),
-    "NOT JUDGED": ("is not judged", "are not judged"), "PASS": ("passes", "pass"),
+    Verdict.FAIL: ("fails", "fail"), Verdict.WARN: ("has a warning", "have warnings"),
+    Verdict.BUSY: ("was in use", "were in use"),
+    Verdict.INTERRUPTED: ("was interrupted", "were interrupted"),
+    Verdict.NOT_JUDGED: ("is not judged", "are not judged"), Verdict.PASS: ("passes", "pass"),
 }  # fmt: skip
 #: Shape of a dot by CSS class, as a path around its centre.
 _SHAPES = {
@@ -69,11 +71,11 @@ def fleet_page(nodes: Sequence[RunSummary], failures: Sequence[str] = ()) -> str
     fleet = analyse(nodes)
     outliers, names = _outliers(fleet), unique_names([node.file for node in fleet.nodes])
     titles = list(dict.fromkeys(figure.title for node in fleet.nodes for figure in node.figures))
-    counts = Counter(node.word for node in fleet.nodes)
+    counts = Counter(node.verdict for node in fleet.nodes)
     findings, dates = _findings(fleet), sorted(date(node.started) for node in fleet.nodes)
-    worst = next((word for word in WORDS if counts[word]), "NOT JUDGED")
+    worst = next((verdict for verdict in OF_RUNS if counts[verdict]), Verdict.NOT_JUDGED)
     warning = banner([node.simulated for node in fleet.nodes])
-    verdict = f"{worst} (simulated)" if warning else worst
+    word = worst.heading + (" (simulated)" if warning else "")
     between = " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
     letters = {model: letter(i) for i, model in enumerate(fleet.models)}
     return rendered(
@@ -81,7 +83,7 @@ def fleet_page(nodes: Sequence[RunSummary], failures: Sequence[str] = ()) -> str
         source("style.css") + source(f"{__package__}:fleet.css"),
         source(f"{__package__}:fleet.js"),
         total=len(fleet.nodes),
-        title=" · ".join(filter(None, (verdict, many(len(fleet.nodes), "node"), *dates[-1:]))),
+        title=" · ".join(filter(None, (word, many(len(fleet.nodes), "node"), *dates[-1:]))),
         worst=worst,
         sentence=_sentence(counts, len(fleet.nodes)),
         findings=findings[:_MOST_FINDINGS],
@@ -110,30 +112,30 @@ def fleet_page(nodes: Sequence[RunSummary], failures: Sequence[str] = ()) -> str
         figures=[{figure.title: figure for figure in node.figures} for node in fleet.nodes],
         notes=partial(_notes, fleet),
         letters=letters,
-        ranks=WORDS,
+        ranks=OF_RUNS,
         date=date,
     )
 
 
-def _sentence(counts: Counter[str], total: int) -> str:
+def _sentence(counts: Counter[Verdict], total: int) -> str:
     """How many nodes have each verdict, the worst first."""
-    if counts["PASS"] == total:
+    if counts[Verdict.PASS] == total:
         return "All nodes are as fast as expected"
-    parts = [f"{counts[word]} {_VERBS[word][counts[word] > 1]}" for word in WORDS if counts[word]]
+    parts = [f"{count} {_VERBS[verdict][count > 1]}" for verdict in OF_RUNS if (count := counts[verdict])]
     first, *others = parts
     number_, _, verb = first.partition(" ")
     return "; ".join((f"{number_} of {many(total, 'node')} {verb}", *others))
 
 
-def _findings(fleet: Fleet) -> list[tuple[str, str, str, list[tuple[int, str]]]]:
+def _findings(fleet: Fleet) -> list[tuple[Verdict, str, str, list[tuple[int, str]]]]:
     """Verdict, what is wrong, what to do and with which nodes: the worst, then what concerns most nodes."""
-    nodes = ((i, node) for i, node in enumerate(fleet.nodes) if node.word != "PASS")
-    indices_of = grouped(((node.word, node.sentence), i) for i, node in nodes)
-    ordered = sorted(indices_of.items(), key=lambda item: (WORDS.index(item[0][0]), -len(item[1])))
+    nodes = ((i, node) for i, node in enumerate(fleet.nodes) if not node.passes)
+    indices_of = grouped(((node.verdict, node.sentence), i) for i, node in nodes)
+    ordered = sorted(indices_of.items(), key=lambda item: (item[0][0].rank, -len(item[1])))
     return [
-        (word, text, next(filter(None, (fleet.nodes[i].step for i in indices)), ""),
+        (verdict, text, next(filter(None, (fleet.nodes[i].step for i in indices)), ""),
          [(i, fleet.labels[i]) for i in indices])
-        for (word, text), indices in ordered
+        for (verdict, text), indices in ordered
     ]  # fmt: skip
 
 
@@ -253,9 +255,9 @@ def _distribution(
     as_bars = tallest * _DOT > _BAND
     for column, members in columns.items():
         x = column * _DOT
-        dots = [i for i in members if not as_bars or fleet.nodes[i].word != "PASS"]
+        dots = [i for i in members if not as_bars or not fleet.nodes[i].passes]
         if len(dots) < len(members):
-            passing = [values[i] for i in members if fleet.nodes[i].word == "PASS"]
+            passing = [values[i] for i in members if fleet.nodes[i].passes]
             tall = max(1.5, len(passing) / tallest * _BAND)
             bar = add(svg, "rect", "count", x=x - _DOT / 2, y=base - tall, width=_DOT - 0.5, height=tall)
             ends = dict.fromkeys(number(end, digits=GLANCE) for end in (min(passing), max(passing)))
@@ -268,11 +270,11 @@ def _distribution(
 
 def _dot(svg: Element, fleet: Fleet, index: int, value: float, x: float, y: float) -> None:
     """Add the dot of a node; the shape shows the verdict."""
-    word = fleet.nodes[index].word
-    css = shown(VERDICTS[word]).css
+    node = fleet.nodes[index]
+    css = shown(node.verdict).css
     where = f"translate({x:.1f} {y:.1f})"
     dot = add(svg, "path", f"dot {css}", d=_SHAPES[css], transform=where, data_node=str(index))
-    add(dot, "title", text=f"{fleet.labels[index]}: {number(value, digits=GLANCE)} GB/s, {word}")
+    add(dot, "title", text=f"{fleet.labels[index]}: {number(value, digits=GLANCE)} GB/s, {node.word}")
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:

@@ -11,12 +11,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ...judging.path_kinds import path_kinds
-from ...judging.run_summary import WORDS, RunSummary, SummaryFigure, labels
+from ...judging.run_summary import RunSummary, SummaryFigure, labels
 from ...judging.verdict import Verdict
 from ...reports import SIMULATED, Style
-from ...reports.checked_runs import ERROR, PASS, CheckedRun, counted_words
+from ...reports.checked_runs import CheckedRun, counted_words
 from ...reports.console import printed
-from ...reports.looks import SIGNS, VERDICTS
+from ...reports.looks import SIGNS
 from ...reports.values import GLANCE, number
 from ...results.read_many import Unreadable
 from ...statistics import grouped
@@ -52,7 +52,7 @@ def render(runs: Sequence[CheckedRun], style: Style, unreadable: Sequence[Unread
         unreadable: Files that cannot be read or judged.
     """
     rows, nodes = _rows(runs, unreadable), [run.node for run in runs]
-    groups = grouped((_alike(row), row) for row in rows if row.node.word != PASS or row.remarks)
+    groups = grouped((_alike(row), row) for row in rows if not row.node.passes or row.remarks)
     more = "" if style.verbose else "; -v shows the screen of each"
     footer = [counted_words(nodes, unreadable) + more]
     if any(figure.bad for row in rows for figure in row.node.figures):
@@ -75,11 +75,14 @@ def _rows(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable]) -> list[
         CheckedRun(replace(run.node, host=label), run.remarks)
         for label, run in zip(names, ordered, strict=True)
     ]
-    failed = sum(row.node.word == WORDS[0] for row in rows)
+    failed = sum(row.node.verdict.is_failure for row in rows)
     files = [
-        RunSummary(file.file, Path(file.file).name or file.file, "", "", ERROR, file.why, "", topic=file.kind)
+        RunSummary(
+            file.file, Path(file.file).name or file.file, "", "", Verdict.FAIL, file.why, "", topic=file.kind,
+            unreadable=True,
+        )
         for file in unreadable
-    ]
+    ]  # fmt: skip
     return [*rows[:failed], *(CheckedRun(file, ()) for file in files), *rows[failed:]]
 
 
@@ -91,7 +94,7 @@ def _alike(run: CheckedRun) -> tuple[str, ...]:
 
 def _screen(rows: Sequence[CheckedRun], groups: Sequence[list[CheckedRun]], style: Style, room: int) -> str:
     """What fits a number of lines: rows of each finding, then findings, the worst first."""
-    bad = [row for row in rows if row.node.word != PASS]
+    bad = [row for row in rows if not row.node.passes]
     if not bad:
         return ""
     shown = ""
@@ -113,14 +116,14 @@ def _screen(rows: Sequence[CheckedRun], groups: Sequence[list[CheckedRun]], styl
 
 def _chosen(groups: Sequence[list[CheckedRun]], bad: Sequence[CheckedRun], count: int) -> list[CheckedRun]:
     """Some of the rows that do not pass: one of each finding, then the worst."""
-    ordered = [*(members[0] for members in groups if members[0].node.word != PASS), *bad]
+    ordered = [*(members[0] for members in groups if not members[0].node.passes), *bad]
     taken = [*dict.fromkeys(map(id, ordered))][:count]
     return [row for row in bad if id(row) in taken]
 
 
 def _lines(style: Style, rows: Sequence[CheckedRun], shown: Sequence[CheckedRun]) -> str:
     """A table of some rows, one line each, and how many others do not pass."""
-    others = sum(row.node.word != PASS for row in rows) - len(shown)
+    others = sum(not row.node.passes for row in rows) - len(shown)
     more = [Text(f"and {others} more that do not pass", style="dim")] if others else []
     return printed(style, _table(rows, shown, style, folded=False), *more, "")
 
@@ -139,7 +142,7 @@ def _table(
         [_figure({figure.title: figure for figure in row.node.figures}.get(title)) for title in titles]
         for row in shown
     ]
-    words = [Text(row.node.word, SIGNS[VERDICTS.get(row.node.word, Verdict.FAIL)].style) for row in shown]
+    words = [Text(row.node.word, SIGNS[row.node.verdict].style) for row in shown]
     longest = max((len(word) for word in words), default=0)
     left, widths = style.width - longest - 2 * _GAP, list[int]()
     for i, title in enumerate(titles):
@@ -175,7 +178,7 @@ def _finding(members: Sequence[CheckedRun], style: Style, *, short: bool) -> str
     sentence = first.sentence if len({row.node.sentence for row in members}) == 1 else first.topic
     if not short and first.extent and len({row.node.extent for row in members}) == 1:
         sentence += f"; {first.extent}"
-    texts = [] if first.word == PASS else [sentence]
+    texts = [] if first.passes else [sentence]
     texts += [f"remedy: {first.step}"] if first.step else []
     texts += members[0].remarks
     if short:

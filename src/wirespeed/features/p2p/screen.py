@@ -35,7 +35,7 @@ def render(document: Document, findings: PeerFindings, style: Style) -> str:
     if style.verbose:
         parts += ["", *_mechanisms(findings, style)]
     sign = SIGNS[findings.verdict]
-    word, sentence = findings.verdict.word.upper(), findings.sentence
+    word, sentence = findings.verdict.heading, findings.sentence
     extent = Text(" · ".join(_figures(findings)), "dim")
     parts += ["", hanging(Text(word, sign.style), Text(sentence, "bold"))]
     parts.append(Padding(extent, (0, 0, 0, len(word) + 2)))

@@ -73,7 +73,7 @@ def _found(document: Document, qualification: Qualification) -> list[str]:
     if len(culprits) > _MOST:
         text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
     text += [*explained(document, qualification), certainty(qualification), *_lists(qualification)]
-    word = verdict_of(qualification, document.interrupted).word.upper()
+    word = verdict_of(qualification, document.interrupted).heading
     return [*text, f"{word}: {_summary(qualification)}"]
 
 
@@ -104,7 +104,7 @@ def ending(document: Document, qualification: Qualification, style: Style) -> li
     """The verdict with its causes, what to do, and the command that confirms it."""
     verdict = verdict_of(qualification, document.interrupted)
     said, _, advice = first_words(document, qualification)
-    word = Text(verdict.word.upper(), SIGNS[verdict].style)
+    word = Text(verdict.heading, SIGNS[verdict].style)
     extent = Padding(Text(_summary(qualification), "dim"), (0, 0, 0, len(word) + 2))
     parts: list[RenderableType] = [hanging(word, Text(said, "bold")), extent]
     if not explained_by(document, qualification):

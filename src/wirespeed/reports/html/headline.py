@@ -19,7 +19,6 @@ from ...units import fitting, format_time, many, some
 from ..check_texts import culprit_text
 from ..explanations import explanations
 from ..figure_texts import of_limit, rate
-from ..looks import SIGNS
 from ..machine_texts import ranks
 from ..style import SIMULATED
 from ..testcase_texts import verification
@@ -37,8 +36,7 @@ class Headline:
     """What the page says first.
 
     Attributes:
-        word: PASS, WARN, FAIL, BUSY, NOT JUDGED or INTERRUPTED.
-        css: CSS class of the verdict.
+        verdict: The verdict.
         sentence: The cause, or what was found.
         extent: How much of the run it concerns.
         advice, command: What to do, and a command that helps; empty if nothing is wrong, or if there is none.
@@ -47,8 +45,7 @@ class Headline:
         date: When the run began.
     """
 
-    word: str
-    css: str
+    verdict: Verdict
     sentence: str
     extent: str
     advice: str
@@ -99,8 +96,7 @@ def headline(judged: Judged) -> Headline:
         seconds = format_time(document.seconds) if document.seconds else ""
     about = (when, f"wirespeed {document.version}", seconds, verification(document))
     return Headline(
-        overview.word,
-        SIGNS[overview.verdict].css,
+        overview.verdict,
         capital(overview.sentence),
         capital(overview.extent),
         capital(overview.advice.do),

@@ -9,13 +9,11 @@ from typing import Any
 from ...document import Document
 from ...errors import UsageError
 from ...judging.judged import Judged
-from ...judging.verdict import Verdict
 from ...results.compare import Comparison
 from ...results.read_many import Unreadable, no_collections
 from ...statistics import grouped
 from ...units import many
 from ..comparisons import counted, likely_cause, sentence, side_of, verdict_on
-from ..looks import SIGNS
 from .comparison import Compared, ComparedRun, compared, compared_sides
 from .embedded import ROOM
 from .headline import Headline, banner
@@ -67,7 +65,7 @@ def page_of_sides(comparison: Comparison, unreadable: Sequence[Unreadable] = ())
     sides = (f"before: {side_of(comparison.before)}", f"after: {side_of(comparison.after)}")
     last: Headline = views[-1]["headline"]
     first = Headline(
-        verdict.word.upper(), SIGNS[verdict].css, capital(text), counted(comparison, unreadable),
+        verdict, capital(text), counted(comparison, unreadable),
         capital(advice.do), advice.command, last.host, sides, last.date,
     )  # fmt: skip
     return _page(
@@ -101,15 +99,15 @@ def _page(
 
 def _title(first: Headline, runs: int, simulated: bool) -> str:
     count = many(runs, "run") if runs > 1 else ""
-    word = f"{first.word} (simulated)" if simulated else first.word
+    word = first.verdict.heading + (" (simulated)" if simulated else "")
     return " · ".join(filter(None, (word, count, first.host, first.date)))
 
 
 def _of_all(runs: Sequence[dict[str, Any]], changes: Sequence[ComparedRun]) -> Headline:
     """The headline of several runs: the worst verdict, and which runs have it."""
-    worst: Headline = min(runs, key=lambda run: Verdict(run["verdict"]).rank)["headline"]
     heads: list[Headline] = [run["headline"] for run in runs]
-    same = [run for run in runs if run["headline"].word == worst.word]
+    worst = min(heads, key=lambda head: head.verdict.rank)
+    same = [run for run in runs if run["headline"].verdict is worst.verdict]
     by_sentence = grouped((run["headline"].sentence, run["label"]) for run in same)
     named = [f"{sentence} in {_listed(labels)}" for sentence, labels in by_sentence.items()]
     if len({head.sentence for head in heads}) == 1:

@@ -54,7 +54,6 @@ def run_view(index: int, judged: Judged, room: int, label: str) -> dict[str, Any
     return {
         "index": index,
         "label": one_line(label) or f"{letter(index)}: {head.host}",
-        "verdict": summary.verdict,
         "headline": head,
         "tiles": [tile(figure, group_id(index, figure.kind)) for figure in summary.figures],
         "skipped": [(kind.title, why) for kind, why in summary.skipped],

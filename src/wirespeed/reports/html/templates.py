@@ -14,7 +14,7 @@ from ...units import GB, format_size, many
 from ...version import __version__
 from ..check_texts import applicable, gate_text
 from ..comparisons import difference, moved, values_of
-from ..looks import VERDICTS, css_of, marked, shown
+from ..looks import css_of, marked, shown
 from ..values import number
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.globals |= {
         "many": many, "broken": broken, "whole": whole,
-        "shown": shown, "VERDICTS": VERDICTS, "css_of": css_of, "marked": marked, "moved": moved,
+        "shown": shown, "css_of": css_of, "marked": marked, "moved": moved,
         "difference": difference, "values_of": values_of, "number": number, "GB": GB,
         "applicable": applicable, "gate_text": gate_text, "capital": capital,
         "format_size": format_size, "one_line": one_line,
