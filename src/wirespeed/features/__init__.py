@@ -165,7 +165,7 @@ FEATURES = (
             Named("vllm", "vllm", short=True),
         ),
         page_part="page:part",
-        results="results",
+        results="page",
     ),
     Feature(
         "storage",
@@ -184,7 +184,7 @@ FEATURES = (
     Feature(
         "history",
         commands={"history": Command("command", "show what changed on this machine, and since when")},
-        results="results",
+        results="page",
         remember="remembered:remember",
         past="remembered:with_past",
     ),
