@@ -8,7 +8,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,6 +108,11 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(), f"differs from {path}"
 
     return compare
+
+
+def with_long(values: Iterable[object], *long: object) -> list[object]:
+    """Parameters of a test, of which those in ``long`` run only with ``--long``: others are of their kind."""
+    return [pytest.param(value, marks=pytest.mark.long) if value in long else value for value in values]
 
 
 def own_time(**functions: Callable[..., object]) -> SimpleNamespace:

@@ -25,8 +25,9 @@ from wirespeed.backends.gpu.gpu_driver import Arguments, GpuProperties
 from wirespeed.errors import BackendError, BackendLost
 from wirespeed.peer_access import MOST_PEERS
 
-#: Variables: faults, number of GPUs, and a file that exists after a hang, from which on GPUs may be ``dead``.
-VARIABLE, COUNT, MARK = "FAKE_PEERS", "FAKE_GPUS", "FAKE_MARK"
+#: Variables: faults, number of GPUs, a file that exists after a hang, from which on GPUs may be ``dead``, and
+#: how many peers a GPU can access at once.
+VARIABLE, COUNT, MARK, PEERS = "FAKE_PEERS", "FAKE_GPUS", "FAKE_MARK", "FAKE_MOST_PEERS"
 
 
 def words(address: int, count: int) -> Any:
@@ -86,7 +87,9 @@ class PeerDriver:
         if ("refuse", self.current, context) in self.faults:
             raise BackendError("peer access is not supported between these two devices")
         self.peers.add((self.current, context))
-        if sum(accessing == self.current for accessing, _ in self.peers) > MOST_PEERS:
+        if sum(accessing == self.current for accessing, _ in self.peers) > int(
+            os.environ.get(PEERS, MOST_PEERS)
+        ):
             raise BackendError("peer mapping resources exhausted")
 
     def disable_peer(self, context: int) -> None:

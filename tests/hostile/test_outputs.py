@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 import wirespeed
+from tests.conftest import with_long
 from tests.users import OTHER, needs_root
 from wirespeed.cli.main import main
 from wirespeed.errors import StorageError, UsageError
@@ -182,7 +183,7 @@ def test_what_ends_early_leaves_no_file(command: list[str], tmp_path: Path, monk
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", with_long([signal.SIGKILL, signal.SIGTERM], signal.SIGTERM))
 @pytest.mark.parametrize(
     "command",
     [

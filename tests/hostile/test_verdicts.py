@@ -12,6 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from tests.conftest import with_long
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import DocumentError, UsageError
@@ -51,7 +52,8 @@ def scaled(document: Document, factor: float) -> Document:
 
 
 @pytest.mark.parametrize(
-    "machine", ["hgx-h200-2", "dgx-a100-8", "l40s-8", "gh200-1", "rtx4090-2+pcie-width=8@gpu0"]
+    "machine",
+    with_long(["hgx-h200-2", "dgx-a100-8", "l40s-8", "gh200-1", "rtx4090-2+pcie-width=8@gpu0"], "l40s-8"),
 )
 def test_a_slower_machine_never_gets_a_milder_verdict(machine: str) -> None:
     """Of the same values, all slower: of the run, and of each testcase."""

@@ -10,6 +10,7 @@ from importlib.resources import files
 import pytest
 
 import wirespeed
+from tests.conftest import with_long
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.features.fleet.page import fleet_page
@@ -123,7 +124,7 @@ def violations(opened, rules: dict[str, object]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("state", PAGES)
+@pytest.mark.parametrize("state", with_long(PAGES, "72 GPUs"))
 def test_an_audit_finds_nothing(state, browser, axe):
     opened = browser.open(PAGES[state](), 1440, bypass_csp=True)
     opened.page.evaluate(PREPARE)

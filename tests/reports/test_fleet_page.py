@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from tests.conftest import with_long
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.features.fleet.page import fleet_page
@@ -136,7 +137,9 @@ def test_processes_read_the_same(files, monkeypatch) -> None:
     assert read_nodes(files, Criteria()) == alone
 
 
-@pytest.mark.parametrize("fault", ["nvlinks=9@gpu0", "speed@gpu0-gpu1=0.5", "corrupt@gpu0->gpu1"])
+@pytest.mark.parametrize(
+    "fault", with_long(["nvlinks=9@gpu0", "speed@gpu0-gpu1=0.5", "corrupt@gpu0->gpu1"], "speed@gpu0-gpu1=0.5")
+)
 def test_copies_of_a_run_have_one_finding_and_one_remedy_in_every_view(fault, tmp_path, capsys) -> None:
     """However many there are, and whichever report shows them."""
     bad = wirespeed.run(CASES, machine=f"simulated:hgx-h200-2+{fault}", samples=3, copies=1)

@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from tests.conftest import SHAPES, SPECS
+from tests.conftest import SHAPES, SPECS, with_long
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.reports.html.page import page
@@ -131,7 +131,7 @@ def test_a_slow_link_is_marked_in_the_drawing():
     assert re.search(r'<h1><span class="word">FAIL</span> <span class="why">NVLink .*gpu3-&gt;nvswitch', html)
 
 
-@pytest.mark.parametrize("name", sorted(set(SHAPES) - {"nvl72"}))
+@pytest.mark.parametrize("name", with_long(sorted(set(SHAPES) - {"nvl72"}), "l40s-8", "ppu-8", "rtx5090-4"))
 def test_every_machine_is_drawn(name):
     document = wirespeed.run(machine=SPECS[name], samples=1, copies=1)
     tree = Tree(page([document]))
@@ -210,6 +210,7 @@ def test_the_page_of_a_run_is_the_same_again(recorded, html):
     assert page([recorded]) == html
 
 
+@pytest.mark.long
 def test_large_tables_are_packed(seventy_two):
     html = page([seventy_two])
     assert len(html) < 2_000_000

@@ -103,9 +103,9 @@ STATES = {
     "fail": State(lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=0.5"), Verdict.FAIL),
     "implausible": State(lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=3"), Verdict.FAIL),
     "busy": State(lambda: measured(PAIRS, machine=f"{H200}+busy@gpu1"), Verdict.BUSY),
-    "unknown": State(lambda: measured(HOST, size="64KiB"), Verdict.UNKNOWN),
+    "unknown": State(lambda: measured(HOST, size="64KiB"), Verdict.NOT_JUDGED),
     "a kind of path unknown": State(
-        lambda: measured(HOST, "device_local_copy", size="16MiB"), Verdict.UNKNOWN
+        lambda: measured(HOST, "device_local_copy", size="16MiB"), Verdict.NOT_JUDGED
     ),
     "a kind of path busy": State(lambda: measured(HOST, PAIRS, machine=f"{A100}+busy@gpu1"), Verdict.BUSY),
     "a busy CPU": State(
@@ -133,18 +133,18 @@ STATES = {
             document := measured(HOST, machine=f"{H200}+full@gpu0"),
             testcases=tuple(replace(one, busy={}) for one in document.testcases),
         ),
-        Verdict.UNKNOWN,
+        Verdict.NOT_JUDGED,
     ),
-    "nothing measured": State(lambda: measured(PAIRS, machine="simulated:cpu-2-sockets"), Verdict.UNKNOWN),
+    "nothing measured": State(lambda: measured(PAIRS, machine="simulated:cpu-2-sockets"), Verdict.NOT_JUDGED),
     "all overridden": State(
-        lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=0.5"), Verdict.UNKNOWN, overrides=ACCEPT
+        lambda: measured(PAIRS, machine=f"{H200}+speed@gpu0-gpu1=0.5"), Verdict.NOT_JUDGED, overrides=ACCEPT
     ),
     "failed gate": State(
         lambda: measured(PAIRS, machine=f"{A100}+speed@gpu3-nvswitch=0.8"), Verdict.FAIL, gates=("azure",)
     ),
     "GPU gone": State(lambda: measured(HOST, machine=f"{A100}+gone@gpu3"), Verdict.FAIL),
     "no driver": State(without_driver, Verdict.WARN),
-    "no gate compared": State(lambda: measured(HOST), Verdict.UNKNOWN, gates=("aws",)),
+    "no gate compared": State(lambda: measured(HOST), Verdict.NOT_JUDGED, gates=("aws",)),
 }
 
 
@@ -319,7 +319,7 @@ def test_every_verdict_has_its_code() -> None:
     codes = {verdict: verdict.exit_code.value for verdict in Verdict}
     assert codes == {
         Verdict.IMPLAUSIBLE: 1, Verdict.FAIL: 1, Verdict.WARN: 3, Verdict.BUSY: 4, Verdict.INTERRUPTED: 4,
-        Verdict.UNKNOWN: 4, Verdict.PASS: 0, Verdict.WAIVED: 4,
+        Verdict.NOT_JUDGED: 4, Verdict.PASS: 0, Verdict.WAIVED: 4,
     }  # fmt: skip
 
 

@@ -247,7 +247,9 @@ def test_a_key_figure_ignores_values_without_an_expected_range():
 )
 def test_the_drawing_has_no_stubs_of_other_gpus(devices, gone):
     machine = wirespeed.run(["4"], machine="simulated:dgx-a100-8", devices=devices, samples=2).machine
-    svg = draw(machine, [Use(link, None, Verdict.UNKNOWN, None, i) for i, link in enumerate(machine.links)])
+    svg = draw(
+        machine, [Use(link, None, Verdict.NOT_JUDGED, None, i) for i, link in enumerate(machine.links)]
+    )
     assert svg is not None
     drawn = {end for group in svg.iter() for end in group.get("data-place", "").split("–")}
     assert drawn.isdisjoint(gone.split())
@@ -257,7 +259,7 @@ def test_the_drawing_has_no_stubs_of_other_gpus(devices, gone):
 def test_a_machine_whose_only_links_are_memory_is_drawn():
     node = NumaNode(0, (0, 1), memory_bytes=2**34)
     link = Link("numa0", "numa0", LinkKind.MEMORY)
-    svg = draw(Machine("bare", numa=(node,), links=(link,)), [Use(link, None, Verdict.UNKNOWN)])
+    svg = draw(Machine("bare", numa=(node,), links=(link,)), [Use(link, None, Verdict.NOT_JUDGED)])
     assert svg is not None
     assert [group.get("data-place") for group in svg.iter() if group.get("data-place")] == ["numa0"]
 

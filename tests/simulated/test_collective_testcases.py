@@ -90,7 +90,7 @@ def test_a_check_judges_collectives_and_blames_the_link() -> None:
     assert [broken.testcases[name] for name in names] == [Verdict.FAIL] * 4
     (culprit,) = broken.culprits
     assert str(culprit) == "NVLink gpu3->nvswitch"
-    blamed = {j.key.testcase for j in broken.judgements if j.culprits == culprit.suspects}
+    blamed = {j.key.testcase for j in broken.judgements if j.culprit == culprit}
     assert blamed.issuperset(names)
 
 

@@ -12,9 +12,10 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.facts import Fact, Known
-from wirespeed.reports.comparisons import FORMATS
+from wirespeed.judging.verdict import Verdict
+from wirespeed.reports.comparisons import FORMATS, verdict_on
 from wirespeed.reports.html.page import page
-from wirespeed.results.compare import Conclusion, Outcome
+from wirespeed.results.compare import Outcome
 from wirespeed.results.store import load, save
 from wirespeed.tables import Quantity
 
@@ -115,7 +116,7 @@ def test_wrong_data_is_said_whatever_was_before(tmp_path: Path, capsys: pytest.C
     assert compared(good, wrong, tmp_path, capsys)[0] == 1
     assert compared(wrong, good, tmp_path, capsys)[0] == 0
     some = wirespeed.compare([good, wrong], [wrong, good])
-    assert some.conclusion is Conclusion.UNKNOWN and len(some.those(Outcome.UNKNOWN)) == 1
+    assert verdict_on(some) is Verdict.WARN and len(some.those(Outcome.UNKNOWN)) == 1
 
 
 def with_system(document: Document, **fields: str) -> Document:

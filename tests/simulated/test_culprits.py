@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from tests.conftest import with_long
 from wirespeed.data import efficiencies
 from wirespeed.document import Document
 from wirespeed.hardware.effects import scaled
@@ -14,9 +15,10 @@ from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.link_graph import Network
 from wirespeed.hardware.topology import Machine
 from wirespeed.judging.advice import AT
+from wirespeed.judging.cells_seen import Observation
 from wirespeed.judging.diagnosis import diagnose
 from wirespeed.judging.judge import judge
-from wirespeed.judging.localise import Observation, localise
+from wirespeed.judging.localise import localise
 from wirespeed.judging.next_testcases import distinguishing
 from wirespeed.judging.overview import overview
 from wirespeed.judging.predictions import Hypothesis
@@ -117,7 +119,10 @@ def test_wrong_data_to_and_from_a_device_is_one_finding() -> None:
     assert [str(one) for one in check.wrong] == ["gpu5->gpu3 and gpu3->gpu5 deliver wrong data in 1 testcase"]
 
 
-@pytest.mark.parametrize("spec", ["l40s-8+gen1@gpu3", "h100-nvl-2+gen2@gpu1", "pcie-2-no-p2p+gen3@gpu0"])
+@pytest.mark.parametrize(
+    "spec",
+    with_long(["l40s-8+gen1@gpu3", "h100-nvl-2+gen2@gpu1", "pcie-2-no-p2p+gen3@gpu0"], "l40s-8+gen1@gpu3"),
+)
 def test_what_a_cause_leaves_is_no_likely_cause_without_facts(spec: str) -> None:
     document = measured(spec)
     found = diagnose(replace(document, facts=()))

@@ -17,9 +17,10 @@ from wirespeed.document import Document
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.topology import LinkKind
 from wirespeed.judging.criteria import Criteria
-from wirespeed.judging.gates import GateResult, GateVerdict, compare_gates, known, load
+from wirespeed.judging.gates import GateResult, compare_gates, known, load
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
+from wirespeed.judging.verdict import Verdict
 from wirespeed.screens import check as check_screen
 from wirespeed.units import GB, parse_rate
 
@@ -39,7 +40,7 @@ def measured(machine: str, *testcases: str, **options: object) -> Document:
 def results(name: str | Path, document: Document) -> dict[str, GateResult]:
     """The results that are shown, by what the gates measure."""
     found = compare_gates(load(str(name)), document, judge(document).judgements)
-    return {one.gate.measures: one for one in found.results if one.verdict is not GateVerdict.NOT_APPLICABLE}
+    return {one.gate.measures: one for one in found.results if one.verdict is not Verdict.WAIVED}
 
 
 @pytest.fixture(autouse=True)
@@ -71,11 +72,11 @@ def test_every_shipped_gate_has_a_source_and_a_plain_threshold(name: str) -> Non
 
 def test_healthy_machines_pass_the_gates_of_operators() -> None:
     small = measured("hgx-h200-2", "0", "1", "4")
-    assert {one.verdict for one in results("azure", small).values()} == {GateVerdict.PASS}
+    assert {one.verdict for one in results("azure", small).values()} == {Verdict.PASS}
     large = measured("dgx-a100-8", "0", "1", "4", "all_reduce")
     for name, count in (("azure", 3), ("oci", 1), ("aws", 1), ("gcp", 0)):
         found = results(name, large)
-        assert len(found) == count and {one.verdict for one in found.values()} <= {GateVerdict.PASS}
+        assert len(found) == count and {one.verdict for one in found.values()} <= {Verdict.PASS}
 
 
 def test_a_slow_link_fails_gates_with_its_cell(capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,9 +97,9 @@ def test_gates_that_no_machine_with_these_links_can_pass_do_not_fail_it(
 ) -> None:
     document = measured("hgx-h200-2", "0")
     (found,) = results(written(at_least='"64 GB/s"'), document).values()
-    assert found.verdict is GateVerdict.IMPOSSIBLE and found.why == "above the limit of the links, 63 GB/s"
+    assert found.word == "impossible" and found.why == "above the limit of the links, 63 GB/s"
     (found,) = results("aws", document).values()
-    assert found.verdict is GateVerdict.IMPOSSIBLE and found.lowest is None
+    assert found.word == "impossible" and found.lowest is None
     assert found.why == "above the 750 GB/s that nodes with a network of 400 GB/s can reach"
     check = ["check", "--allow-simulated", "--machine", "simulated:hgx-h200-2", "-t", "0", "--gates"]
     assert main([*check, "gates.toml"]) == 0
@@ -114,17 +115,17 @@ def test_missing_links_do_not_make_a_gate_impossible() -> None:
     document = measured("hgx-h200-2", "0", "4")
     high = {"at_least": '"479 GB/s"', "testcases": '["device_to_device_memcpy_read_ce"]', "link": '"nvlink"'}
     name = written(**high)
-    assert results(name, document)["m"].verdict is GateVerdict.IMPOSSIBLE
+    assert results(name, document)["m"].word == "impossible"
     inactive = replace(document, facts=(Fact(Known.NVLINKS_INACTIVE, 9, device="gpu1"),))
-    assert results(name, inactive)["m"].verdict is GateVerdict.FAIL
+    assert results(name, inactive)["m"].verdict is Verdict.FAIL
     no_nvlink = written(**high | {"testcases": '["host_to_device_memcpy_ce"]'})
-    assert results(no_nvlink, document)["m"].verdict is GateVerdict.FAIL
+    assert results(no_nvlink, document)["m"].verdict is Verdict.FAIL
 
 
 def test_gates_that_find_no_fault_are_named() -> None:
     for machine, threshold in (("hgx-h200-2", "2333 MB/s"), ("dgx-a100-8", "137500 MB/s")):
         (found,) = results("dcgm", measured(machine, "device_stream_triad")).values()
-        assert found.verdict is GateVerdict.PASS and found.gate.at_least == threshold
+        assert found.verdict is Verdict.PASS and found.gate.at_least == threshold
         assert found.remark.startswith("meaningless: ")
     document = measured("hgx-h200-2", "0")
     assert results(written(), document)["m"].remark == ""
@@ -135,8 +136,8 @@ def test_gates_that_find_no_fault_are_named() -> None:
 
 def test_less_data_than_the_gate_requires_cannot_fail() -> None:
     document = measured("hgx-h200-2", "0", size=2**20)
-    assert results(written(at_least='"60 GB/s"'), document)["m"].verdict is GateVerdict.UNCLEAR
-    assert results(written(at_least='"60 GB/s"', size='"1MiB"'), document)["m"].verdict is GateVerdict.FAIL
+    assert results(written(at_least='"60 GB/s"'), document)["m"].word == "unclear"
+    assert results(written(at_least='"60 GB/s"', size='"1MiB"'), document)["m"].verdict is Verdict.FAIL
     sweep = measured("hgx-h200-2", "0", sizes=(2**20, 2**29))
     (found,) = results(written(), sweep).values()
     assert found.lowest and found.lowest.key.bytes == 2**29
@@ -145,10 +146,10 @@ def test_less_data_than_the_gate_requires_cannot_fail() -> None:
 def test_cells_without_a_value_fail_and_busy_devices_are_left_out() -> None:
     corrupt = measured("hgx-h200-2+corrupt@numa0->gpu1", "0")
     (found,) = results("azure", corrupt).values()
-    assert found.verdict is GateVerdict.FAIL and found.lowest and found.lowest.value is None
+    assert found.verdict is Verdict.FAIL and found.lowest and found.lowest.value is None
     busy = measured("hgx-h200-2+busy@gpu1+speed@numa0-gpu1=0.5", "0")
     (found,) = results("azure", busy).values()
-    assert found.verdict is GateVerdict.PASS and found.lowest and found.lowest.key.column == "gpu0"
+    assert found.verdict is Verdict.PASS and found.lowest and found.lowest.key.column == "gpu0"
 
 
 def test_only_cells_of_the_named_models_count() -> None:
@@ -156,7 +157,7 @@ def test_only_cells_of_the_named_models_count() -> None:
     first, second = document.machine.gpus
     machine = changed(document.machine, gpus=(first, changed(second, model="another")))
     (found,) = results("azure", replace(document, machine=machine)).values()
-    assert found.verdict is GateVerdict.PASS and found.lowest and found.lowest.key.column == "gpu0"
+    assert found.verdict is Verdict.PASS and found.lowest and found.lowest.key.column == "gpu0"
 
 
 @pytest.mark.parametrize(
@@ -212,9 +213,9 @@ def test_the_help_names_all_sets(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_network_bounds_collectives_between_nodes() -> None:
     document = measured("hgx-h200-2", "0")
     fields = {"nodes": "2", "gpus": "8", "network": '"3.2 Tb/s"', "testcases": '["all_reduce"]'}
-    for rate, verdict in ((750, GateVerdict.NOT_APPLICABLE), (751, GateVerdict.IMPOSSIBLE)):
+    for rate, word in ((750, "not applicable"), (751, "impossible")):
         gates = load(written(at_least=f'"{rate} GB/s"', **fields))
-        assert compare_gates(gates, document, judge(document).judgements).results[0].verdict is verdict
+        assert compare_gates(gates, document, judge(document).judgements).results[0].word == word
     assert parse_rate("3.2 Tb/s") == 400 * GB and gates.gates[0].link is not LinkKind.NVLINK
 
 

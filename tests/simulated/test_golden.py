@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 import wirespeed
-from tests.conftest import GOLDEN, SHAPES, SPECS, VERSION, still
+from tests.conftest import GOLDEN, SHAPES, SPECS, VERSION, still, with_long
 from wirespeed.document import Document, Status
 from wirespeed.judging import replanned
 from wirespeed.options import includes
@@ -40,7 +40,7 @@ def of_this_version() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=SHAPES)
+@pytest.fixture(scope="module", params=with_long(SHAPES, "l40s-8", "nvl72", "rtx5090-4", "rtxpro6000-4"))
 def run(request: pytest.FixtureRequest) -> tuple[str, Document]:
     name: str = request.param
     # The fewest rounds that have an interval.

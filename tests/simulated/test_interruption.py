@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import wirespeed
-from tests.conftest import own_time
+from tests.conftest import own_time, with_long
 from wirespeed import run_errors
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
@@ -210,7 +210,7 @@ del thing
 }
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", with_long([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
 @pytest.mark.parametrize("where", VANISHING)
 def test_a_signal_whose_exception_vanishes_costs_one_look(
     where: str, number: signal.Signals, tmp_path: Path

@@ -117,7 +117,7 @@ def test_a_device_that_was_not_measured_is_no_pass() -> None:
 def test_a_run_without_time_is_not_judged(capsys: pytest.CaptureFixture[str]) -> None:
     document, _ = measured(EIGHT, 1)
     assert {result.status for result in document.testcases} == {Status.WAIVED}
-    assert judge(document).verdict is Verdict.UNKNOWN
+    assert judge(document).verdict is Verdict.NOT_JUDGED
     code = main([*CHECK, f"simulated:{EIGHT}", "--within", "1s"])
     assert code not in (0, 1) and "NOT JUDGED" in capsys.readouterr().out
 

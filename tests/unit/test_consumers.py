@@ -192,10 +192,11 @@ def test_doctor_answers_too(capsys: pytest.CaptureFixture[str]) -> None:
     [
         *(
             (fault, 3)
-            for fault in (
-                "busy-gpu@gpu0", "busy-cpus", "confined", "nccl-settings", "nccl-disabled",
-                "huge-pages", "nps4", "lowered@gpu0", "bandwidth-mode@gpu1", "shm",
-            )
+            for fault in ("busy-gpu@gpu0", "busy-cpus", "confined", "nccl-settings", "lowered@gpu0", "shm")
+        ),
+        *(
+            pytest.param(fault, 3, marks=pytest.mark.long)
+            for fault in ("nccl-disabled", "huge-pages", "nps4", "bandwidth-mode@gpu1")
         ),
         ("confidential", 0),  # judged by the other GPU, not by the links
         ("pcie-width@gpu0", 1),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import with_long
 from wirespeed.cli.commands import ABOUT, COMMANDS, FIRST, functions
 from wirespeed.cli.main import main
 from wirespeed.judging.causes import CAUSES
@@ -215,7 +216,9 @@ def test_no_cell_of_a_table_is_cut(name: str, width: int) -> None:
             assert option in shown, option
 
 
-@pytest.mark.parametrize("lost", ["causes.md", "glossary.md", "p2p.md", "all"])
+@pytest.mark.parametrize(
+    "lost", with_long(["causes.md", "glossary.md", "p2p.md", "all"], "glossary.md", "p2p.md")
+)
 def test_an_installation_without_pages_gives_the_same_answers(
     lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,8 +14,8 @@ from wirespeed.backends.simulated import parse
 from wirespeed.data import efficiencies
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.link_graph import Network
-from wirespeed.judging.cells_seen import quantile
-from wirespeed.judging.localise import Observation, localise
+from wirespeed.judging.cells_seen import Observation, quantile
+from wirespeed.judging.localise import localise
 from wirespeed.testcases.table import find
 
 SWITCHED = parse("dgx-a100-8")

@@ -23,10 +23,10 @@ def judged(value: float | None, verdict: Verdict, normal: float | None, limit: f
     ("one", "text"),
     [
         (judged(46e9, Verdict.PASS, 50e9, 60e9), "92% of expected"),
-        (judged(30e9, Verdict.UNKNOWN, None, 60e9), "50% of limit"),
+        (judged(30e9, Verdict.NOT_JUDGED, None, 60e9), "50% of limit"),
         (judged(90e9, Verdict.IMPLAUSIBLE, 50e9, 60e9), "150% of limit"),
         (judged(25e9, Verdict.FAIL, 50e9, None), "50% of expected"),
-        (judged(25e9, Verdict.UNKNOWN, None, None), "None"),
+        (judged(25e9, Verdict.NOT_JUDGED, None, None), "None"),
         (judged(None, Verdict.FAIL, 50e9, 60e9), "None"),
     ],
 )
@@ -40,7 +40,7 @@ def test_a_key_figure_says_what_each_of_its_shares_is_of() -> None:
     assert extent(figure) == "40% of expected 50.0 GB/s: host → gpu0; typical 46.0"
     above = KeyFigure(HOST_GPU, Verdict.FAIL, typical, typical, judged(90e9, Verdict.IMPLAUSIBLE, 50e9, 60e9))
     assert extent(above) == "150% of limit 60.0 GB/s: host → gpu0; typical 46.0"
-    unknown = KeyFigure(HOST_GPU, Verdict.UNKNOWN, *[judged(46e9, Verdict.UNKNOWN, None, None)] * 2)
+    unknown = KeyFigure(HOST_GPU, Verdict.NOT_JUDGED, *[judged(46e9, Verdict.NOT_JUDGED, None, None)] * 2)
     assert extent(unknown) == "no limit known"
 
 

@@ -93,7 +93,7 @@ def test_memory_without_cpus_is_not_judged_with_a_reason(tmp_path: Path) -> None
     results = tuple(map(unlimited, document.testcases))
     check = wirespeed.judge(changed(document, machine=machine, testcases=results))
     of_hbm = [judgement for judgement in check.judgements if judgement.key.column == "numa8"]
-    assert len(of_hbm) == 9 and {judgement.verdict for judgement in of_hbm} == {Verdict.UNKNOWN}
+    assert len(of_hbm) == 9 and {judgement.verdict for judgement in of_hbm} == {Verdict.NOT_JUDGED}
     assert {judgement.why for judgement in of_hbm} == {
         "memory of NUMA nodes without CPUs, such as HBM or CXL: its capacity is unknown"
     }

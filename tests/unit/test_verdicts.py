@@ -80,7 +80,7 @@ def test_an_unknown_capacity_is_never_a_pass() -> None:
     cells = tuple(replace(c, limit=None, peak=None, expected=None) for c in result.tables[0].cells)
     result = replace(result, tables=(replace(result.tables[0], cells=cells),))
     check = judge(replace(DOCUMENT, machine=blind, testcases=(result,)))
-    assert check.verdict is Verdict.UNKNOWN
+    assert check.verdict is Verdict.NOT_JUDGED
     assert check.judgements[0].why == "unknown capacity of memory and nvlink links"
 
 
@@ -134,7 +134,7 @@ def test_recorded_curves_of_good_gpus_do_not_fail(case: str) -> None:
         cells = tuple(replace(cell, value=rate * 1e9 if cell.value else None) for cell in table.cells)
         changed = replace(result, tables=(replace(table, cells=cells),))
         check = judge(replace(DOCUMENT, testcases=(changed,)))
-        assert check.verdict in (Verdict.PASS, Verdict.UNKNOWN)
+        assert check.verdict in (Verdict.PASS, Verdict.NOT_JUDGED)
         assert (check.verdict is Verdict.PASS) == (kib * 1024 >= (50e6 if "local" in case else 3.4e6))
         slow = tuple(replace(cell, value=rate * 0.4e9 if cell.value else None) for cell in table.cells)
         changed = replace(result, tables=(replace(table, cells=slow),))

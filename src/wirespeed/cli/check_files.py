@@ -118,5 +118,5 @@ def _judged(file: str, document: Document, by: Criteria, form: str, style: Style
 def code_of_check(judged: Judged) -> int:
     """The exit code of a checked run; a simulated machine that may not pass is not judged."""
     verdict = judged.check.verdict
-    verdict = Verdict.UNKNOWN if judged.proves_nothing and verdict is Verdict.PASS else verdict
+    verdict = Verdict.NOT_JUDGED if judged.proves_nothing and verdict is Verdict.PASS else verdict
     return verdict.exit_code

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 def main(name: str, argv: Sequence[str]) -> int:
-    from ..reports.comparisons import FORMATS
-    from ..results.compare import Conclusion, compare
+    from ..reports.comparisons import FORMATS, verdict_on
+    from ..results.compare import compare
     from ..results.read_many import defective
 
     options = parser(name).parse_args(argv)
@@ -55,12 +55,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         unreadable += broken
         comparison, text = compared(sides[0], sides[1])
     run_files.deliver(text, options)
-    code = {
-        Conclusion.WORSE: ExitCode.FAIL,
-        Conclusion.UNKNOWN: ExitCode.WARN,
-        Conclusion.NOT_WORSE: ExitCode.PASS,
-        Conclusion.NOTHING: ExitCode.NOT_JUDGED,
-    }[comparison.conclusion]
+    code = verdict_on(comparison).exit_code
     return ExitCode.RUN if unreadable and code != ExitCode.FAIL else code
 
 

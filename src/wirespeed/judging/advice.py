@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..data.causes import Cause, advice_on_errors
 from ..hardware.link_graph import MachineVertices
 from ..hardware.topology import Machine
-from .suspects import Suspect, SuspectKind
+from .suspects import Culprit, SuspectKind
 
 #: Domain, bus and device; nothing else of a file becomes a part of a command. Of a bridge, also the function.
 _BUS_ID = re.compile(r"(?:pcie:)?([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}:[0-9a-fA-F]{2})(\.[0-7])?")
@@ -103,8 +103,9 @@ _OF_SHARED_MEMORY = Advice(
 )
 
 
-def advice_at(suspect: Suspect, machine: Machine) -> Advice:
-    """What to do about a suspect, with the command for its place."""
+def advice_at(culprit: Culprit, machine: Machine) -> Advice:
+    """What to do about the first suspect of a culprit, with the command for its place."""
+    suspect = culprit.suspects[0]
     advice, places = AT[suspect.kind], {MachineVertices(machine).of(end).device for end in suspect.ends}
     models = [gpu.model for gpu in machine.gpus if gpu.name in places]
     if suspect.kind is SuspectKind.GPU_MEMORY and any(

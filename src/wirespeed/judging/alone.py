@@ -77,7 +77,7 @@ class Alone:
         passed = Judgement(measured.key, measured.unit, Verdict.PASS, value, cell.limit)
         if _has_few_samples(measured):
             why = f"fewer than {SCATTER_SAMPLES} samples: a single call may take longer than the others"
-            return replace(passed, verdict=Verdict.UNKNOWN, why=why)
+            return replace(passed, verdict=Verdict.NOT_JUDGED, why=why)
         peak = cell.peak or cell.limit
         chance = 1 + self.scatter.of(measured)
         if cell.expected and peak and value > peak * (1 + ABOVE_LIMIT) * chance:
@@ -91,12 +91,12 @@ class Alone:
         elif known := None if entry and entry.judges else self.usual.of(measured):
             ranged = _by_usual_range(passed, value, known)
         else:
-            ranged = replace(passed, verdict=Verdict.UNKNOWN, why=_unjudged(measured, self.machine))
+            ranged = replace(passed, verdict=Verdict.NOT_JUDGED, why=_unjudged(measured, self.machine))
         if entry is None:
             return ranged
         if not entry.judges:
             why = "the runs of the baseline differ too much"
-            return replace(ranged, why=why) if ranged.verdict is Verdict.UNKNOWN else ranged
+            return replace(ranged, why=why) if ranged.verdict is Verdict.NOT_JUDGED else ranged
         compared = _by_baseline(passed, value, entry, self.tolerance)
         only_tightens = compared.verdict is Verdict.PASS and ranged.verdict.is_worse
         return ranged if only_tightens else compared
@@ -127,7 +127,7 @@ class Alone:
                 if carried:
                     why = f"several transfers share the memory of {where}, whose capacity is unknown; "
                     why += "measure host_stream_copy in the same run"
-                return replace(judgement, verdict=Verdict.UNKNOWN, why=why)
+                return replace(judgement, verdict=Verdict.NOT_JUDGED, why=why)
             least = min(least, self.memories[link] * low / carried)
             normal = min(normal, self.memories[link] * typical / carried)
         links = self.machine.links
@@ -194,7 +194,7 @@ def _unjudged(measured: Placed, machine: Machine) -> str:
 def without_value(result: TestcaseResult) -> Verdict:
     """The verdict on what has no value."""
     if result.status is Status.NO_MEMORY:
-        return Verdict.UNKNOWN
+        return Verdict.NOT_JUDGED
     if result.status is Status.INTERRUPTED:
         return Verdict.INTERRUPTED
     return Verdict.WAIVED if result.status.good else Verdict.FAIL

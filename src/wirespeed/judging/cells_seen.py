@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..document import Document
 from ..features import functions
 from ..hardware.link_graph import Demand
-from ..hardware.topology import Machine
-from ..measurement import Measurement
+from ..hardware.topology import Link, Machine
 from ..results.cells import Key, Placed, placed
 from ..thresholds.causes import FEWEST_CELLS, NORMAL
 from .replanned import planned
@@ -65,29 +64,41 @@ class ComparableCells:
 SLOWEST = 1e-6
 
 
-@dataclass(frozen=True)
-class PredictableCell:
-    """A measured cell.
+class Observation(NamedTuple):
+    """A value beside comparable ones, from which ``localise`` and ``fit`` infer what is slow.
 
     Attributes:
-        key: Location of the cell.
-        group: Equal for cells that are comparable.
-        typical, ratio: Value over the typical value of the expected range, and over that of the better
-            comparable cells, if these are as expected.
-        slow: Whether it is slow.
-        links: Links of the cell, as in ``Allowance``.
-        measurement: How it was measured.
-        place: Index of its Place.
+        group: Equal for cells that are comparable; they use links of the same kinds.
+        ratio: Value over limit, or speed over that of other runs.
+        normal: The same of a typical value on a good machine.
+        links: Links of the cell: index, used fraction of the capacity, and how far the value depends on the
+            link.
+        low: Whether the cell is low regardless of its peers.
+        value, limit: Value and limit in B/s, 0 if unknown; with them a link is known to carry little if
+            another one limits.
     """
 
-    key: Key
-    group: int
-    typical: float
+    group: Hashable
     ratio: float
-    slow: bool
+    normal: float
     links: tuple[tuple[int, float, float], ...]
-    measurement: Measurement
-    place: int
+    low: bool = False
+    value: float = 0.0
+    limit: float = 0.0
+
+    @property
+    def typical(self) -> float:
+        """Value over typical value."""
+        return max(self.ratio / self.normal, SLOWEST)
+
+    def payload(self, link: Link) -> float:
+        """The fraction of the capacity of a link that is payload; without a value, the ratio.
+
+        A limit above the capacity is that of several transfers, which share the load between links.
+        """
+        if not self.value or not self.limit:
+            return self.ratio
+        return self.value / max(self.limit, link.capacity or 0.0)
 
 
 def slow_keys(judgements: Iterable[Judgement]) -> frozenset[Key]:
@@ -99,32 +110,36 @@ def slow_keys(judgements: Iterable[Judgement]) -> frozenset[Key]:
     )
 
 
-def seen_cells(document: Document, judged: Sequence[Judgement]) -> list[PredictableCell]:
-    """The cells whose value can be predicted, with their ratios to normal.
+def seen_cells(
+    document: Document, judged: Sequence[Judgement]
+) -> tuple[list[Key], list[Observation], list[float]]:
+    """The cells whose value can be predicted: their keys, they themselves, and their ratios to normal.
 
     Normal is what the better quarter of comparable cells reaches, if that is as expected; else the typical
     value of the expected range.
     """
     slow, plans, peers = slow_keys(judged), planned(document), ComparableCells(document.machine)
     judgements = {judgement.key: judgement for judgement in judged}
-    groups: dict[object, list[tuple[Placed, tuple[float, float, float]]]] = {}
+    numbers: dict[Hashable, int] = {}  # of groups
+    groups: dict[int, list[tuple[Key, Observation, float]]] = {}
     for measured in placed(document):
         cell, judgement = measured.cell, judgements.get(measured.key)
         if judgement is None or judgement.verdict is Verdict.BUSY:
             continue
         value, limit, normal, least = cell.value, cell.limit, judgement.normal, judgement.least
         if value and limit and normal and least and measured.key._replace(bytes=0) in plans:
-            members = groups.setdefault(peers.group(measured, normal), [])
-            members.append((measured, (value / limit, normal / limit, least / limit)))
-    seen = []
-    for number, members in enumerate(groups.values()):
-        best = normal_of(sorted(reached for _, (reached, _, _) in members)) or 0.0
-        for (key, cell, _, _), (reached, normal, least) in members:
-            good = best if best >= least else normal
-            typical, ratio = (max(reached / usual, SLOWEST) for usual in (normal, good))
-            where = plans[key._replace(bytes=0)]
-            seen.append(PredictableCell(key, number, typical, ratio, key in slow, cell.links, *where))
-    return seen
+            number = numbers.setdefault(peers.group(measured, normal), len(numbers))
+            low = measured.key in slow
+            seen_cell = Observation(number, value / limit, normal / limit, cell.links, low, value, limit)
+            groups.setdefault(number, []).append((measured.key, seen_cell, least / limit))
+    keys, seen, ratios = list[Key](), list[Observation](), list[float]()
+    for members in groups.values():
+        best = normal_of(sorted(member.ratio for _, member, _ in members)) or 0.0
+        for key, member, least in members:
+            keys.append(key)
+            seen.append(member)
+            ratios.append(max(member.ratio / (best if best >= least else member.normal), SLOWEST))
+    return keys, seen, ratios
 
 
 #: What the transfers of each Measurement take of the links, by the identity of the Measurement.

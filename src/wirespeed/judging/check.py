@@ -88,7 +88,7 @@ class Check(Tabular):
         nothing is known.
         """
         if self.stale:
-            return Verdict.UNKNOWN
+            return Verdict.NOT_JUDGED
         of_run = (judgement.verdict for judgement in self.judgements if not judgement.key.testcase)
         values = self.nodes or worst((*self.testcases.values(), *of_run))
         absent = {missing.verdict for missing in self.missing}
@@ -97,9 +97,9 @@ class Check(Tabular):
         if values is Verdict.WARN or Verdict.WARN in absent or self.defects:
             return Verdict.WARN
         if values is not Verdict.PASS:
-            return Verdict.UNKNOWN if values is Verdict.WAIVED else values
+            return Verdict.NOT_JUDGED if values is Verdict.WAIVED else values
         if self.uncovered:
             return worst(lost.of_run for lost in self.uncovered)
         if self.doubts:
             return Verdict.WARN
-        return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.UNKNOWN
+        return Verdict.PASS if all(compared.compared for compared in self.gates) else Verdict.NOT_JUDGED

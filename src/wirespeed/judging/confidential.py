@@ -29,7 +29,7 @@ def by_other_gpus(judged: list[Judgement], cells: Sequence[Placed], machine: Mac
     alike = grouped(
         ((measured.key.testcase, measured.key.table, measured.cell.bytes), i)
         for i, measured in enumerate(cells)
-        if path_kind(measured.key.testcase) == HOST_GPU and judged[i].verdict is Verdict.UNKNOWN
+        if path_kind(measured.key.testcase) == HOST_GPU and judged[i].verdict is Verdict.NOT_JUDGED
         and judged[i].value and measured.unit is Unit.RATE
     )  # fmt: skip
     for members in alike.values():

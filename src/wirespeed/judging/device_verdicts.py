@@ -12,7 +12,7 @@ from .check import Check
 from .finding import Finding
 from .judged import Judged
 from .key_figures import KeyFigure
-from .suspects import Suspect
+from .suspects import Culprit
 from .verdict import Verdict, worst
 
 
@@ -54,8 +54,8 @@ def device_verdicts(judged: Judged, cells: Mapping[Key, frozenset[str]]) -> dict
         if judgement.verdict in (Verdict.WAIVED, Verdict.INTERRUPTED) or not judgement.key.column:
             continue
         touched = cells.get(judgement.key, frozenset())
-        if judgement.verdict.is_bad and judgement.culprits:
-            touched = frozenset[str]().union(*(_blamed(s, by_device) for s in judgement.culprits))
+        if judgement.verdict.is_bad and judgement.culprit:
+            touched = frozenset(_blamed(judgement.culprit, by_device))
         elif judgement.verdict.is_bad and judgement.value is not None and len(touched) > 1:
             doubtful |= touched
             continue
@@ -67,15 +67,17 @@ def device_verdicts(judged: Judged, cells: Mapping[Key, frozenset[str]]) -> dict
     busy = {device for result in document.testcases for device in result.busy}
     found = {device: _worst(verdicts, device in busy) for device, verdicts in by_device.items()}
     return {
-        device: Verdict.UNKNOWN if verdict is Verdict.PASS and device in doubtful else verdict
+        device: Verdict.NOT_JUDGED if verdict is Verdict.PASS and device in doubtful else verdict
         for device, verdict in found.items()
     }
 
 
-def _blamed(suspect: Suspect, devices: Container[str]) -> frozenset[str]:
-    """The device that a suspect is, or that owns it; none of a path, or link, between two devices."""
-    ends = frozenset(end for end in suspect.ends if end in devices)
-    return ends if suspect.is_device or (suspect.is_link and len(ends) == 1) else frozenset()
+def _blamed(culprit: Culprit, devices: Container[str]) -> Iterator[str]:
+    """The device that each suspect is, or that owns it; none of a path, or link, between two devices."""
+    for suspect in culprit.suspects:
+        ends = [end for end in suspect.ends if end in devices]
+        if suspect.is_device or (suspect.is_link and len(ends) == 1):
+            yield from ends
 
 
 def device_lowest(figure: KeyFigure, judged: Judged, cells: Mapping[Key, frozenset[str]]) -> dict[str, float]:

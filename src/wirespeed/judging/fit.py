@@ -5,7 +5,7 @@ it changes, agree with the measured values and with the facts.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,10 +42,11 @@ from ..thresholds.causes import (
 from .advice import commands_at
 from .causes import CAUSES, signs_of
 from .causes.record import Sign, devices_at, heaviest, speaking
-from .cells_seen import SLOWEST, PredictableCell, Routes, seen_cells, slow_keys
+from .cells_seen import SLOWEST, Routes, seen_cells, slow_keys
 from .finding import Finding
 from .next_testcases import distinguishing
 from .predictions import Hypothesis, Predictions, typical_rates
+from .replanned import planned
 from .verdict import Judgement
 
 # Points are half squared deviations, and so logarithms of odds: 4 points are odds of 55 to 1.
@@ -84,13 +85,11 @@ def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -
     }
     if not slow_keys(judgements) and not any(evidence.values()):  # healthy: the rest would find nothing
         return
-    seen = seen_cells(document, judgements)
-    slow = {i for i, cell in enumerate(seen) if cell.slow}
-    low = {i for i, cell in enumerate(seen) if cell.slow or cell.typical <= 1 - FIT_KNOWN}
-    fitter = _Fitter(document, seen, low, facts, evidence)
+    fitter = _Fitter(document, judgements, facts, evidence)
+    slow = {i for i, cell in enumerate(fitter.seen) if cell.low}
     if not slow and not any(evidence.values()):
         return
-    machine, effects = document.machine, np.zeros(len(seen))
+    low, machine, effects = fitter.low, document.machine, np.zeros(len(fitter.seen))
     done: frozenset[int] = frozenset()
     for number in range(_MOST_CAUSES):
         scored = [
@@ -115,10 +114,10 @@ def explain(document: Document, judgements: Sequence[Judgement], facts: Facts) -
                 and 2 * len(candidate.explained & chosen.explained) > len(chosen.explained)
             ):  # fmt: skip
                 rivals.setdefault(candidate.hypothesis.cause, candidate.hypothesis)
-        keys = frozenset(seen[i].key for i in chosen.explained & slow)
+        keys = frozenset(fitter.keys[i] for i in chosen.explained & slow)
         milder = frozenset(
-            seen[i].key for i, predicted in chosen.ratios.items()
-            if i in slow - chosen.explained and predicted <= seen[i].ratio
+            fitter.keys[i] for i, predicted in chosen.ratios.items()
+            if i in slow - chosen.explained and predicted <= fitter.ratios[i]
         )  # fmt: skip
         lower, residual = len(chosen.explained - slow), number > 0 and not chosen.evidence
         finding = _finding(document, chosen, tuple(rivals.values()), len(keys))
@@ -141,13 +140,6 @@ def _finding(document: Document, chosen: _Scored, rivals: Sequence[Hypothesis], 
     )  # fmt: skip
 
 
-def _explains(cell: PredictableCell, predicted: float, shared: float, unsure: float) -> bool:
-    """Whether a prediction explains a low cell, given how comparable cells differ from typical."""
-    effect = math.log(predicted)
-    off = min(abs(math.log(cell.typical) - effect - shared), abs(math.log(cell.ratio) - effect))
-    return off <= max(FIT_KNOWN, 2 * unsure * abs(effect)) and predicted <= 1 - LOWERED
-
-
 #: For each cell, the logarithm of its predicted ratio to normal.
 Effects = npt.NDArray[np.float64]
 #: Indices of cells.
@@ -158,12 +150,15 @@ class _Fitter:
     """Scores hypotheses about one run."""
 
     def __init__(
-        self, document: Document, seen: Sequence[PredictableCell], low: Collection[int], facts: Facts,
+        self, document: Document, judgements: Sequence[Judgement], facts: Facts,
         evidence: Mapping[str, Sequence[Sign]],
     ) -> None:  # fmt: skip
         self.document = document
-        self.seen = seen
-        self.low = low
+        self.keys, self.seen, ratios = seen_cells(document, judgements)
+        self.low = {i for i, cell in enumerate(self.seen) if cell.low or cell.typical <= 1 - FIT_KNOWN}
+        plans = planned(document)
+        #: How each cell was measured, and the index of its Place.
+        self.planned = [plans[key._replace(bytes=0)] for key in self.keys]
         #: Host, device and name of all facts that could be read.
         self.known = {
             (fact.host, fact.device, fact.name)
@@ -172,22 +167,22 @@ class _Fitter:
         self.hosts = {host for host, _, _ in self.known}
         loads = grouped(
             (link, (i, taken * part))
-            for i, cell in enumerate(seen) for link, taken, part in cell.links if taken >= MATTERS
+            for i, cell in enumerate(self.seen) for link, taken, part in cell.links if taken >= MATTERS
         )  # fmt: skip
         #: Link -> the cells that load it, and how far each of them depends on it.
         self.by_link = {link: tuple(map(np.array, zip(*pairs, strict=True))) for link, pairs in loads.items()}
-        self.collective = np.array([cell.measurement.collective is not None for cell in seen], bool)
-        self.ratios = np.array([cell.ratio for cell in seen])
+        self.collective = np.array([how.collective is not None for how, _ in self.planned], bool)
+        self.ratios = np.array(ratios)
         self.evidence = evidence
-        self.typical: Effects = np.log([cell.typical for cell in seen] or [1.0])
-        groups = grouped((cell.group, i) for i, cell in enumerate(seen))
+        self.typical: Effects = np.log([cell.typical for cell in self.seen] or [1.0])
+        groups = grouped((cell.group, i) for i, cell in enumerate(self.seen))
         self.groups = {group: np.array(members) for group, members in groups.items()}
         #: Effects that move data, by name and place -> their routes: factors do not change them.
         self._rerouted: dict[tuple[str, str], Routes] = {}
         #: What is predicted of machines with the same links, which several causes make, by routes and links.
         self._changed: dict[tuple[tuple[str, str], tuple[Link, ...]], Predictions] = {}
         #: Costs of groups before another cause is added.
-        self._costs_before: dict[int, float] = {}
+        self._costs_before: dict[Hashable, float] = {}
         self._good = Predictions(Network(document.machine), typical_rates(document.machine))
 
     def scored(self, machine: Machine, before: Effects, left: Collection[int]) -> list[_Scored]:
@@ -307,13 +302,13 @@ class _Fitter:
                 routes = self._rerouted.setdefault(moved, {})
                 self._changed[alike] = Predictions(Network(hypothesis.machine), self._good.rates, routes)
             changed = self._changed[alike]
-            ratios = {i: self._ratio(self.seen[i], changed) for i in touched.tolist()}
+            ratios = {i: self._ratio(i, changed) for i in touched.tolist()}
         except MachineError:  # no path is left
             return None
         unsure = FIT_KNOWN if effect and effect.reroutes else FIT_NOISE
         after = before.copy()
         after[list(ratios)] = np.log(list(ratios.values()))
-        score, shared = 0.0, dict[int, float]()
+        score, shared = 0.0, dict[Hashable, float]()
         for group in {self.seen[i].group for i in ratios}:
             cost, common = self._cost(group, after, unsure)
             alone = bool((after[self.groups[group]] < math.log(1 - LOWERED)).all())  # no other cell shows it
@@ -334,16 +329,23 @@ class _Fitter:
         explained = frozenset(
             i
             for i, r in ratios.items()
-            if i in self.low and _explains(self.seen[i], r, shared[self.seen[i].group], unsure)
+            if i in self.low and self._explains(i, r, shared[self.seen[i].group], unsure)
         )
         return _Scored(gain, score, hypothesis, ratios, explained, evidence, weight)
 
-    def _ratio(self, cell: PredictableCell, changed: Predictions) -> float:
+    def _explains(self, cell: int, predicted: float, shared: float, unsure: float) -> bool:
+        """Whether a prediction explains a low cell, given how comparable cells differ from typical."""
+        effect = math.log(predicted)
+        off = min(abs(self.typical[cell] - effect - shared), abs(math.log(self.ratios[cell]) - effect))
+        return off <= max(FIT_KNOWN, 2 * unsure * abs(effect)) and predicted <= 1 - LOWERED
+
+    def _ratio(self, cell: int, changed: Predictions) -> float:
         """The predicted value on a changed machine over that on the good one."""
-        good, slowed = (values.of(cell.measurement)[cell.place] for values in (self._good, changed))
+        measurement, place = self.planned[cell]
+        good, slowed = (values.of(measurement)[place] for values in (self._good, changed))
         return max(slowed / good, SLOWEST) if good and slowed else 1.0
 
-    def _cost(self, group: int, effects: Effects, unsure: float) -> tuple[float, float]:
+    def _cost(self, group: Hashable, effects: Effects, unsure: float) -> tuple[float, float]:
         """Half the squared deviation of comparable cells from their predictions, and what they share.
 
         All of them may differ from the typical value in the same way, which counts once.

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
-from enum import StrEnum
 from fnmatch import filter as matching
 from fnmatch import fnmatchcase
 from importlib.resources import files
@@ -142,14 +141,9 @@ def _refuse_unusable(gate: PublishedGate) -> None:
             raise UsageError(f"there is no testcase {pattern!r}; see `wirespeed list`")
 
 
-class GateVerdict(StrEnum):
-    """Result of the comparison with a gate."""
-
-    FAIL = "fail"
-    IMPOSSIBLE = "impossible"  #: no healthy machine with these links can pass
-    UNCLEAR = "unclear"  #: below the gate, but measured with less data than the gate requires
-    PASS = "pass"
-    NOT_APPLICABLE = "not applicable"
+#: Words of verdicts on gates, where they differ from those on values. Of a value that is below the gate, but
+#: was measured with less data than the gate requires; and of a gate that does not apply.
+_WORDS = {Verdict.NOT_JUDGED: "unclear", Verdict.WAIVED: "not applicable"}
 
 
 @dataclass(frozen=True)
@@ -158,23 +152,35 @@ class GateResult:
 
     Attributes:
         gate: The gate.
-        verdict: The verdict.
+        verdict: Fail or pass; not judged, if it says nothing about the machine; waived, if it does not apply.
         lowest: The lowest measured cell; None if there is none.
         expected: Expected range of these cells: the lowest value that passes and the typical one, in B/s.
         why: Reason why the gate is not applicable, impossible, unclear or failed without a value.
         remark: What is wrong with a gate that is possible; empty if nothing is.
+        impossible: Whether no healthy machine with these links can pass, so that it is not judged.
     """
 
     gate: PublishedGate
-    verdict: GateVerdict
+    verdict: Verdict
     lowest: Judgement | None = None
     expected: tuple[float, float] | None = None
     why: str = ""
     remark: str = ""
+    impossible: bool = False
+
+    @property
+    def word(self) -> str:
+        """Its verdict in texts and data: fail, impossible, unclear, pass or not applicable."""
+        return "impossible" if self.impossible else _WORDS.get(self.verdict, self.verdict.value)
+
+    @property
+    def rank(self) -> tuple[int, bool]:
+        """Position in the order of words; the lowest is the worst."""
+        return self.verdict.rank, not self.impossible
 
     def __repr__(self) -> str:
         why = f": {self.why}" if self.why else ""
-        return brief(f"GateResult {self.verdict}: {self.gate.measures}, at least {self.gate.at_least}{why}")
+        return brief(f"GateResult {self.word}: {self.gate.measures}, at least {self.gate.at_least}{why}")
 
 
 @dataclass(frozen=True)
@@ -199,7 +205,7 @@ class GateComparison(Tabular):
     @property
     def failures(self) -> list[GateResult]:
         """The results of the gates that the run fails, in order."""
-        return [result for result in self.results if result.verdict is GateVerdict.FAIL]
+        return [result for result in self.results if result.verdict is Verdict.FAIL]
 
     @property
     def failed(self) -> int:
@@ -207,8 +213,8 @@ class GateComparison(Tabular):
         return len(self.failures)
 
     def __repr__(self) -> str:
-        counts = Counter(result.verdict for result in self.results)
-        verdicts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in GateVerdict if counts[verdict])
+        counts = Counter(result.word for result in sorted(self.results, key=lambda result: result.rank))
+        verdicts = ", ".join(f"{count} {word}" for word, count in counts.items())
         kind = " (simulated)" if self.simulated else ""
         return brief(f"GateComparison{kind}: {self.gates.name}; thresholds: {verdicts or 'none'}")
 
@@ -260,11 +266,11 @@ def _compare(
     machine, threshold = document.machine, parse_rate(gate.at_least)
     others = _others(gate, machine)
     if gate.models and len(others) == len(machine.gpus):
-        return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="other GPUs")
+        return GateResult(gate, Verdict.WAIVED, why="other GPUs")
     if why := _beyond_network(gate, threshold):
-        return GateResult(gate, GateVerdict.IMPOSSIBLE, why=why)
+        return GateResult(gate, Verdict.NOT_JUDGED, why=why, impossible=True)
     if why := gate.needs or _other_size(gate, machine, len(machine.gpus) - len(others)):
-        return GateResult(gate, GateVerdict.NOT_APPLICABLE, why=why)
+        return GateResult(gate, Verdict.WAIVED, why=why)
     fitting = [
         judgement
         for judgement in judgements
@@ -276,7 +282,7 @@ def _compare(
         )
     ]  # fmt: skip
     if not fitting:
-        return GateResult(gate, GateVerdict.NOT_APPLICABLE, why="testcases without a value in this run")
+        return GateResult(gate, Verdict.WAIVED, why="testcases without a value in this run")
     largest = max(judgement.key.bytes for judgement in fitting)
     enough = min(largest, parse_size(gate.size))
     fitting = [judgement for judgement in fitting if judgement.value is None or judgement.key.bytes >= enough]
@@ -284,17 +290,17 @@ def _compare(
     ranges = [(j.least, j.normal) for j in fitting if j.least and j.normal]
     expected = (min(least for least, _ in ranges), max(normal for _, normal in ranges)) if ranges else None
     if lowest.value is None:
-        return GateResult(gate, GateVerdict.FAIL, lowest, expected, lowest.why)
+        return GateResult(gate, Verdict.FAIL, lowest, expected, lowest.why)
     if why := _beyond_links(gate, threshold, fitting, limits, document):
-        return GateResult(gate, GateVerdict.IMPOSSIBLE, lowest, expected, why)
+        return GateResult(gate, Verdict.NOT_JUDGED, lowest, expected, why, impossible=True)
     remark = _remark(threshold, expected)
     if lowest.value >= threshold:
-        return GateResult(gate, GateVerdict.PASS, lowest, expected, remark=remark)
+        return GateResult(gate, Verdict.PASS, lowest, expected, remark=remark)
     if largest < parse_size(gate.size):
         size = format_size(parse_size(gate.size))
         why = f"measured with {format_size(largest)}; the threshold is for {size}"
-        return GateResult(gate, GateVerdict.UNCLEAR, lowest, expected, why, remark)
-    return GateResult(gate, GateVerdict.FAIL, lowest, expected, remark=remark)
+        return GateResult(gate, Verdict.NOT_JUDGED, lowest, expected, why, remark)
+    return GateResult(gate, Verdict.FAIL, lowest, expected, remark=remark)
 
 
 def _other_size(gate: PublishedGate, machine: Machine, gpus: int) -> str:

@@ -24,14 +24,14 @@ from ..thresholds.values import ABOVE_LIMIT
 from .alone import Alone, Scatter, without_value
 from .assumed_capacities import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
 from .baseline_use import baseline_use
-from .cells_seen import ComparableCells
+from .cells_seen import ComparableCells, Observation
 from .check import Check
 from .confidential import by_other_gpus
 from .criteria import BY_LIMITS, Criteria
 from .dips import Dip, dips
 from .hardware_changes import hardware_changes
 from .inventory import missing
-from .localise import Observation, accept, defects, localise, without_fast, wrong_data
+from .localise import accept, defects, localise, without_fast, wrong_data
 from .nccl_settings import disabling
 from .omissions import doubts
 from .other_ways import by_other_ways, slow_pairs
@@ -152,7 +152,7 @@ def _by_criteria(
     alone = Alone(machine, _measured_memories(cells, machine), UsualRanges(document), by.tolerance, scatter)
     judged = [alone.of(measured, entries.get(measured.key)) for measured in cells]
     judged = [
-        replace(one, why=small[one.key]) if one.verdict is Verdict.UNKNOWN and one.key in small else one
+        replace(one, why=small[one.key]) if one.verdict is Verdict.NOT_JUDGED and one.key in small else one
         for one in judged
     ]
     by_other_gpus(judged, cells, machine)
@@ -183,7 +183,7 @@ def _warn_of_bridges(judged: list[Judgement], cells: Sequence[Placed]) -> None:
     if any(judgement.verdict.is_judged for judgement in judged):
         return
     for i, (judgement, (_, cell, _, result)) in enumerate(zip(judged, cells, strict=True)):
-        is_low = judgement.verdict is Verdict.UNKNOWN and cell.shared and cell.expected and cell.value
+        is_low = judgement.verdict is Verdict.NOT_JUDGED and cell.shared and cell.expected and cell.value
         if is_low and result.collective is None:
             why = f"low for its links: {judgement.why}"
             judged[i] = replace(judgement, verdict=Verdict.WARN, why=why)
@@ -193,7 +193,7 @@ def _by_dips(judged: list[Judgement], document: Document) -> list[Dip]:
     """The dips of curves; values that would pass, or are not judged, get a warning."""
     found = {dip.key: dip for dip in dips(document)}
     for i, judgement in enumerate(judged):
-        if judgement.key in found and judgement.verdict in (Verdict.PASS, Verdict.UNKNOWN):
+        if judgement.key in found and judgement.verdict in (Verdict.PASS, Verdict.NOT_JUDGED):
             judged[i] = replace(
                 judgement, verdict=Verdict.WARN, why=_BELOW_NEIGHBOUR, least=None, normal=None
             )
@@ -278,7 +278,7 @@ def _blame(
     for culprit in culprits:
         for observation in culprit.cells:
             i = indices[observation]
-            judged[i] = replace(judged[i], culprits=culprit.suspects)
+            judged[i] = replace(judged[i], culprit=culprit)
             if judged[i].verdict is Verdict.PASS:
                 judged[i] = replace(judged[i], verdict=Verdict.WARN, why=BELOW_PEERS)
     return culprits

@@ -28,12 +28,12 @@ def unjudged(check: Check, why: str) -> Check:
     judgements = tuple(
         judgement if judgement.verdict is Verdict.WAIVED
         else replace(
-            judgement, verdict=Verdict.UNKNOWN, why=why, least=None, normal=None, culprits=(), basis=""
+            judgement, verdict=Verdict.NOT_JUDGED, why=why, least=None, normal=None, culprit=None, basis=""
         )
         for judgement in check.judgements
     )  # fmt: skip
     testcases = {
-        name: verdict if verdict is Verdict.WAIVED else Verdict.UNKNOWN
+        name: verdict if verdict is Verdict.WAIVED else Verdict.NOT_JUDGED
         for name, verdict in check.testcases.items()
     }
     return replace(

@@ -9,7 +9,6 @@ import math
 import statistics
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from ..data.causes import Weight
 from ..document import Document
@@ -34,7 +33,7 @@ from ..thresholds.causes import (  # fmt: skip
 from ..units import many, some
 from .causes import CAUSES, signs_of
 from .causes.run_facts import facts_of
-from .cells_seen import normal_of, quantile
+from .cells_seen import Observation, normal_of, quantile
 from .suspects import Culprit, Suspect, Suspects
 from .verdict import Judgement, Verdict
 
@@ -42,38 +41,6 @@ from .verdict import Judgement, Verdict
 _QUANTILE_DISTANCE = 1.2816 - 0.6745
 #: Order of candidates that are a device or switch; links have lower ones, pairs higher ones.
 _DEVICE_ORDER = 2
-
-
-class Observation(NamedTuple):
-    """One cell, as input to ``localise``.
-
-    Attributes:
-        group: Equal for cells that are comparable; they use links of the same kinds.
-        ratio: Value over limit.
-        normal: Typical value over limit on a good machine.
-        links: Links of the cell: index, used fraction of the capacity, and how far the value depends on the
-            link.
-        low: Whether the cell is low regardless of its peers.
-        value, limit: Value and limit in B/s, 0 if unknown; with them a link is known to carry little if
-            another one limits.
-    """
-
-    group: Hashable
-    ratio: float
-    normal: float
-    links: tuple[tuple[int, float, float], ...]
-    low: bool = False
-    value: float = 0.0
-    limit: float = 0.0
-
-    def payload(self, link: Link) -> float:
-        """The fraction of the capacity of a link that is payload; without a value, the ratio.
-
-        A limit above the capacity is that of several transfers, which share the load between links.
-        """
-        if not self.value or not self.limit:
-            return self.ratio
-        return self.value / max(self.limit, link.capacity or 0.0)
 
 
 def localise(machine: Machine, observations: Sequence[Observation]) -> list[Culprit]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 
 from ..document import REQUESTED, Document, Status, TestcaseResult
 from ..errors import WirespeedError
-from ..options import Tier
+from ..hardware.topology import Machine
+from ..options import PlanOptions, Tier
 from ..testcases.selections import COVERING
 from ..testcases.table import TABLE, Testcase
 from ..units import format_time, many
@@ -79,7 +81,19 @@ def is_verified(document: Document, result: TestcaseResult | None = None) -> boo
 
 def measurable(document: Document) -> tuple[Testcase, ...]:
     """The testcases of the quick tier that have a plan for the machine of a run."""
-    return tuple(_planned_again(document, (case for case in TABLE if case.tier == "quick")))
+    return _measurable(document.machine, plan_options(document))
+
+
+@lru_cache(maxsize=2)
+def _measurable(machine: Machine, asked: PlanOptions) -> tuple[Testcase, ...]:
+    plannable = list[Testcase]()
+    # There are n² pairs of devices, and one with a path suffices.
+    chosen = replace(asked, sample_peers=1), asked
+    for case in TABLE:
+        with suppress(WirespeedError):
+            if case.tier == "quick" and any(case.plan(machine, options).measurements for options in chosen):
+                plannable.append(case)
+    return tuple(plannable)
 
 
 def unmeasured(document: Document) -> int:
@@ -87,26 +101,15 @@ def unmeasured(document: Document) -> int:
 
     Those that this machine does not support are not counted.
     """
-    lacking = _planned_again(document, not_run(document))
+    lacking = {case.name for case in not_run(document)}
     late = [result for result in document.testcases if result.left_out > 0 and not _has_value(result)]
-    return len(lacking) + len(late)
+    return len(late) + (sum(case.name in lacking for case in measurable(document)) if lacking else 0)
 
 
 def not_run(document: Document, tier: Tier = "quick") -> list[Testcase]:
     """The testcases of a tier that a run lacks."""
     done = {result.name for result in document.testcases}
     return [case for case in TABLE if case.tier == tier and case.name not in done]
-
-
-def _planned_again(document: Document, cases: Iterable[Testcase]) -> list[Testcase]:
-    asked, plannable = plan_options(document), list[Testcase]()
-    # There are n² pairs of devices, and one with a path suffices.
-    chosen = replace(asked, sample_peers=1), asked
-    for case in cases:
-        with suppress(WirespeedError):
-            if any(case.plan(document.machine, options).measurements for options in chosen):
-                plannable.append(case)
-    return plannable
 
 
 def _not_measured(document: Document) -> Iterator[str]:

@@ -47,7 +47,7 @@ _TABLES = dict.fromkeys(_LEGS, ONE_WAY_BY_HOST) | {
     f"device_to_device_bidirectional_memcpy_{access}_ce": BOTH_WAYS_BY_HOST for access in ("read", "write")
 }
 #: Verdicts that another way may turn into a warning.
-_REPLACED = (Verdict.PASS, Verdict.UNKNOWN, Verdict.WARN)
+_REPLACED = (Verdict.PASS, Verdict.NOT_JUDGED, Verdict.WARN)
 #: Source and destination of a copy, or the other way round: the labels of its row and column.
 _Ends = tuple[str, str]
 #: Testcase or table, and its kind -> rates of its copies, in B/s.

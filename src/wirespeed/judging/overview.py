@@ -151,7 +151,7 @@ class _Summary:
             return str(check.wrong[0]), self._not_to_use(check.wrong[0])
         if check.culprits:
             first = check.culprits[0]
-            return f"{first} runs at {first.share}", advice_at(first.suspects[0], document.machine)
+            return f"{first} runs at {first.share}", advice_at(first, document.machine)
         if failed := failures(document):
             how = "" if failed[0].reason.startswith(failed[0].status) else f"{failed[0].status}: "
             remedy = of_error(failed[0].reason, imported=bool(document.imported))
@@ -314,7 +314,7 @@ class _Summary:
 
     def _judging(self) -> Advice:
         """What to do if nothing was judged."""
-        reasons = Counter(j.why for j in self.check.judgements if j.verdict is Verdict.UNKNOWN and j.why)
+        reasons = Counter(j.why for j in self.check.judgements if j.verdict is Verdict.NOT_JUDGED and j.why)
         why = "; ".join(f"{many(n, 'value')}: {why}" for why, n in reasons.most_common(_REASONS))
         how = remedy(self.document, self.check)
         if how == BY_BASELINE:
@@ -367,7 +367,7 @@ _MEMORY = (
 def unknown_memory(document: Document, check: Check) -> str:
     """How to give the capacity of host memory; empty if it is known or was not required."""
     required = any(
-        judgement.verdict in (Verdict.UNKNOWN, Verdict.BUSY)
+        judgement.verdict in (Verdict.NOT_JUDGED, Verdict.BUSY)
         and judgement.limit is None
         and path_kind(judgement.key.testcase) == HOST_MEMORY
         for judgement in check.judgements
@@ -390,7 +390,7 @@ def remedy(document: Document, check: Check) -> str:
     """
     unknown = {
         judgement.key.testcase for judgement in check.judgements
-        if judgement.verdict is Verdict.UNKNOWN and judgement.value is not None
+        if judgement.verdict is Verdict.NOT_JUDGED and judgement.value is not None
     }  # fmt: skip
     if not unknown or check.baseline is not None or unknown_memory(document, check):
         return ""

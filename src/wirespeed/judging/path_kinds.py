@@ -139,7 +139,7 @@ class Uncovered:
     verdict: Verdict
     why: str
     of_size: bool = False
-    of_run: Verdict = Verdict.UNKNOWN
+    of_run: Verdict = Verdict.NOT_JUDGED
 
     def __str__(self) -> str:
         return f"{self.kind} of {', '.join(self.devices)}" if self.devices else str(self.kind)
@@ -188,7 +188,7 @@ def uncovered(
             if judgement.verdict.is_judged or (judgement.verdict is Verdict.WAIVED and judgement.value):
                 covered[place] = True
             elif _is_lost(judgement, measured, small) or (
-                is_log and judgement.verdict is Verdict.UNKNOWN and judgement.value is not None
+                is_log and judgement.verdict is Verdict.NOT_JUDGED and judgement.value is not None
             ):
                 lost.setdefault(place, []).append((judgement, measured))
     groups: dict[tuple[PathKind, Verdict, str, bool], list[str]] = {}
@@ -216,4 +216,4 @@ def _is_lost(judgement: Judgement, measured: Placed, small: Container[Key]) -> b
     """Whether a value would have been judged on an idle machine, with other buffers or more memory."""
     if judgement.verdict is Verdict.BUSY or measured.result.status is Status.NO_MEMORY:
         return judgement.verdict.is_unjudged
-    return judgement.verdict is Verdict.UNKNOWN and measured.key in small
+    return judgement.verdict is Verdict.NOT_JUDGED and measured.key in small

@@ -362,7 +362,7 @@ def by_other_direction(
             continue
         slower, faster = sorted((i, other), key=lambda index: cells[index].cell.value or 0.0)
         low, high = (cells[index].cell.value or 0.0 for index in (slower, faster))
-        if low < high * (1 - DIRECTIONS) and judged[slower].verdict in (Verdict.PASS, Verdict.UNKNOWN):
+        if low < high * (1 - DIRECTIONS) and judged[slower].verdict in (Verdict.PASS, Verdict.NOT_JUDGED):
             why = f"{1 - low / high:.0%} slower than the other direction ({cells[faster].key.testcase})"
             yield slower, replace(judged[slower], verdict=Verdict.WARN, why=why)
 

@@ -41,7 +41,7 @@ def verdict_of(qualification: Qualification, interrupted: str = "") -> Verdict:
     if interrupted:
         return Verdict.INTERRUPTED
     if not qualification.compared:
-        return Verdict.UNKNOWN
+        return Verdict.NOT_JUDGED
     return Verdict.WARN if qualification.culprits or qualification.doubts else Verdict.PASS
 
 

@@ -14,7 +14,6 @@ from ..terminal import one_line
 from .check import Check
 from .judged import Judged
 from .overview import Overview
-from .suspects import any_of
 from .verdict import Verdict
 
 #: Verdicts on runs in words, the worst first.
@@ -132,7 +131,7 @@ def _topic(view: Overview, check: Check) -> str:
     if view.by_finding or check.wrong:
         return view.sentence
     if check.culprits:
-        return f"{any_of(check.culprits[0].suspects)} is slower than expected"
+        return f"{check.culprits[0]} is slower than expected"
     return view.sentence if view.word in ("BUSY", "INTERRUPTED") else view.advice.do or view.sentence
 
 

@@ -98,7 +98,7 @@ class Culprit:
     of: str = "what its peers reach"
 
     def __str__(self) -> str:
-        return any_of(self.suspects)
+        return " or ".join(map(str, self.suspects))
 
     @property
     def share(self) -> str:
@@ -115,11 +115,6 @@ def of_expected(culprit: Culprit, shares: Mapping[int, float]) -> Culprit:
     """
     failing = [shares[i] for i in culprit.cells if i in shares]
     return replace(culprit, ratio=min(failing), of="expected") if failing else culprit
-
-
-def any_of(suspects: tuple[Suspect, ...]) -> str:
-    """The suspects as text, joined by "or"."""
-    return " or ".join(map(str, suspects))
 
 
 class Suspects:

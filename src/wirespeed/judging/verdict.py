@@ -11,7 +11,7 @@ from ..hardware.topology import LinkKind
 from ..measurement import Unit
 from ..results.cells import Key
 from ..terminal import brief
-from .suspects import Suspect, any_of
+from .suspects import Culprit
 
 
 class Verdict(StrEnum):
@@ -23,7 +23,7 @@ class Verdict(StrEnum):
     BUSY = "busy"  #: not judged: another process used the device
     INTERRUPTED = "interrupted"  #: not judged: the run ended before its value was measured
     NOT_JUDGED = "unknown"  #: no range is known
-    UNKNOWN = "unknown"  #: the same: its word in files and JSON
+    UNKNOWN = "unknown"  #: the same, by its word in files and JSON
     PASS = "pass"
     WAIVED = "waived"  #: not possible on this machine, or accepted by an override
 
@@ -72,10 +72,10 @@ class Verdict(StrEnum):
         return _WORDS.get(self, self.value)
 
 
-_WORDS = {Verdict.UNKNOWN: "not judged", Verdict.WAIVED: "skipped"}
+_WORDS = {Verdict.NOT_JUDGED: "not judged", Verdict.WAIVED: "skipped"}
 _RANKS = {verdict: rank for rank, verdict in enumerate(Verdict)}
 #: Verdicts that count only if there are no others.
-_SILENT = (Verdict.BUSY, Verdict.UNKNOWN, Verdict.WAIVED)
+_SILENT = (Verdict.BUSY, Verdict.NOT_JUDGED, Verdict.WAIVED)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -84,8 +84,8 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     Values without a known range, of devices in use, and those that are waived, count only if there are no
     others; of no values nothing is known.
     """
-    distinct = set(verdicts)
-    return min(distinct - set(_SILENT) or distinct, key=lambda verdict: verdict.rank, default=Verdict.UNKNOWN)
+    distinct = set(verdicts) or {Verdict.NOT_JUDGED}
+    return min(distinct - set(_SILENT) or distinct, key=lambda verdict: verdict.rank)
 
 
 #: Why values below the expected range fail, and why values that would pass get a warning.
@@ -105,7 +105,7 @@ class Judgement:
         least: The lowest value that passes; for a latency, the highest.
         normal: The typical value.
         why: Reason if the verdict is not a pass.
-        culprits: The devices or links of which one explains a low value; empty if none does.
+        culprit: What explains a low value; None if nothing does.
         basis: Measurement of the same run that the range was derived from; empty if it is derived from the
             links.
         faster_than: Kind of the links whose assumed capacity the value exceeds; None if it exceeds none.
@@ -121,7 +121,7 @@ class Judgement:
     least: float | None = None
     normal: float | None = None
     why: str = ""
-    culprits: tuple[Suspect, ...] = ()
+    culprit: Culprit | None = None
     basis: str = ""
     faster_than: LinkKind | None = None
     reference: str = ""
@@ -134,8 +134,8 @@ class Judgement:
 
     @property
     def explanation(self) -> str:
-        """Why the verdict is not a pass, and the culprits, in words."""
-        return self.why + (f": {any_of(self.culprits)}" if self.culprits else "")
+        """Why the verdict is not a pass, and the culprit, in words."""
+        return self.why + (f": {self.culprit}" if self.culprit else "")
 
     @property
     def is_above(self) -> bool:

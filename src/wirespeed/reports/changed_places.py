@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from ..judging.localise import Observation, localise
+from ..judging.cells_seen import Observation
+from ..judging.localise import localise
 from ..judging.path_kinds import path_kind
 from ..measurement import Unit
 from ..results.cells import Key, Placed, placed

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..judging.gates import GateComparison, GateResult, GateVerdict
+from ..judging.gates import GateComparison, GateResult
 from ..judging.suspects import Culprit
+from ..judging.verdict import Verdict
 from ..units import displayed, many
 from .values import number
 
@@ -17,9 +18,8 @@ def culprit_text(culprit: Culprit) -> str:
 
 def applicable(compared: GateComparison) -> list[GateResult]:
     """The gates that apply to the machine, the worst first."""
-    order = list(GateVerdict)
-    results = [result for result in compared.results if result.verdict is not GateVerdict.NOT_APPLICABLE]
-    return sorted(results, key=lambda result: order.index(result.verdict))
+    results = [result for result in compared.results if result.verdict is not Verdict.WAIVED]
+    return sorted(results, key=lambda result: result.rank)
 
 
 def gate_text(result: GateResult) -> str:

@@ -18,7 +18,7 @@ from ..judging.advice import Advice
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..results.cells import model_of
-from ..results.compare import Change, Comparison, Conclusion, Outcome
+from ..results.compare import Change, Comparison, Outcome
 from ..results.read_many import Unreadable
 from ..results.settings import gpus_of
 from ..statistics import CONFIDENCE, grouped
@@ -44,6 +44,20 @@ _REASONS, _HOSTS = 3, 3
 CHANGED = (Outcome.LOST, Outcome.WORSE, Outcome.BETTER)
 #: What is listed: also what may have changed.
 LISTED = (*CHANGED, Outcome.UNKNOWN)
+#: The conclusion in data, by verdict.
+_CONCLUSIONS = {
+    Verdict.FAIL: "worse", Verdict.WARN: "cannot tell", Verdict.PASS: "not worse",
+    Verdict.NOT_JUDGED: "not compared",
+}  # fmt: skip
+
+
+def verdict_on(comparison: Comparison) -> Verdict:
+    """Fail if a value got worse or was lost, warn if this is undecided; not judged if none was compared."""
+    if comparison.regressed:
+        return Verdict.FAIL
+    if comparison.those(Outcome.UNKNOWN):
+        return Verdict.WARN
+    return Verdict.PASS if comparison.compared else Verdict.NOT_JUDGED
 
 
 def side_of(documents: Sequence[Document]) -> str:
@@ -180,6 +194,7 @@ def json(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
             differences=[vars(difference) for difference in comparison.differences],
             cells=dict(Counter(str(change.outcome) for change in comparison.changes)),
             uncertain=len(comparison.those(Outcome.UNKNOWN)),
+            conclusion=_CONCLUSIONS[verdict_on(comparison)],
         ),
         "changes": [
             {name: row.get(name) for name in recorded.columns}
@@ -253,20 +268,14 @@ def _markdown(comparison: Comparison, style: Style, unreadable: Sequence[Unreada
     yield from (f"{literal(text)}  " for text in notes(comparison))
 
 
-#: The verdict of each conclusion.
-VERDICTS = {
-    Conclusion.WORSE: Verdict.FAIL, Conclusion.UNKNOWN: Verdict.WARN, Conclusion.NOT_WORSE: Verdict.PASS,
-    Conclusion.NOTHING: Verdict.UNKNOWN,
-}  # fmt: skip
-
-
 def sentence(comparison: Comparison) -> str:
     """What changed, and where; the worst first."""
-    if comparison.conclusion is Conclusion.NOTHING:
+    verdict = verdict_on(comparison)
+    if verdict is Verdict.NOT_JUDGED:
         return "nothing was compared"
     places = list(changed_places(comparison))
     bad = [place for place in places if place.outcome in (Outcome.WORSE, Outcome.LOST)]
-    if not bad and comparison.conclusion is Conclusion.UNKNOWN:
+    if not bad and verdict is Verdict.WARN:
         return f"cannot tell whether {many(len(comparison.those(Outcome.UNKNOWN)), 'value')} changed"
     if not places:
         return "nothing got slower"
@@ -282,7 +291,7 @@ _HOW = {Outcome.WORSE: "slower", Outcome.BETTER: "faster", Outcome.LOST: "lost"}
 
 def likely_cause(comparison: Comparison) -> tuple[str, Advice]:
     """The likely cause of what got worse, by the readings of the first run after, and what to do about it."""
-    if comparison.conclusion is not Conclusion.WORSE:
+    if not comparison.regressed:
         return "", Advice()
     seen = Judged(comparison.after[0]).overview
     title = seen.finding.cause.title if seen.finding and seen.finding.cells else ""
@@ -310,7 +319,7 @@ def text(comparison: Comparison, style: Style, unreadable: Sequence[Unreadable] 
     parts += listed(differing, "more difference", style, "cyan", _DIFFERENCES)
     if busy := not_compared(comparison):
         parts.append(Text(busy, style="bold yellow"))
-    verdict = VERDICTS[comparison.conclusion]
+    verdict = verdict_on(comparison)
     word = Text(verdict.word.upper(), style=SIGNS[verdict].style)
     counts = Padding(Text(counted(comparison, unreadable), style="dim"), (0, 0, 0, len(word) + 2))
     parts += ["", hanging(word, Text(sentence(comparison), style="bold")), counts]

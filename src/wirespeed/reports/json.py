@@ -119,7 +119,8 @@ def _run(judged: Judged) -> dict[str, Any]:
         "gates": [
             picked(
                 result, "set measures at_least source verdict lowest expected why remark",
-                set=compared.gates.name, lowest=_value(result.lowest) if result.lowest else None,
+                set=compared.gates.name, verdict=result.word,
+                lowest=_value(result.lowest) if result.lowest else None,
                 **picked(result.gate, "measures at_least source"),
             )
             for compared in check.gates

@@ -7,11 +7,10 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..document import Status, TestcaseResult
-from ..judging.gates import GateResult, GateVerdict
+from ..judging.gates import GateResult
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.omissions import UNVERIFIED, is_verified
-from ..judging.suspects import any_of
 from ..judging.verdict import Judgement, Verdict
 from ..results.read_many import Unreadable
 from ..statistics import grouped
@@ -164,7 +163,7 @@ def _parts(own: Report, judged: Judged) -> Iterator[ET.Element]:
         elif judged.proves_nothing:
             add_outcome(case, "skipped", SIMULATED)
         elif not own.compared:
-            add_outcome(case, "skipped", Verdict.UNKNOWN.word)
+            add_outcome(case, "skipped", Verdict.NOT_JUDGED.word)
         yield case
 
 
@@ -184,8 +183,8 @@ def _gate(result: GateResult, name: str, judged: Judged) -> ET.Element:
         name=visible(f"{gate.measures}: at least {gate.at_least}"),
         time="0",
     )
-    if result.verdict is not GateVerdict.PASS:
-        tag = "failure" if result.verdict is GateVerdict.FAIL else "skipped"
+    if result.verdict is not Verdict.PASS:
+        tag = "failure" if result.verdict is Verdict.FAIL else "skipped"
         add_outcome(case, tag, gate_text(result))
     elif judged.proves_nothing:
         add_outcome(case, "skipped", SIMULATED)
@@ -199,7 +198,7 @@ def _text_of(judgement: Judgement) -> str:
     text = f"{judgement.key.place}: {value}, {judgement.why}"
     if judgement.least:
         text += f", expected at least {number(judgement.least, scale)}"
-    return text + (f": {any_of(judgement.culprits)}" if judgement.culprits else "")
+    return text + (f": {judgement.culprit}" if judgement.culprit else "")
 
 
 def _values(result: TestcaseResult) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..judging.gates import GateVerdict
 from ..judging.verdict import Verdict
 from ..results.compare import Outcome
 
@@ -33,11 +32,11 @@ SIGNS: dict[str, Look] = {
     Verdict.WARN: Look("▲", "bold yellow", "warn"),
     Verdict.BUSY: Look("◷", "bold yellow", "busy"),
     Verdict.INTERRUPTED: Look("■", "bold yellow", "warn"),
-    Verdict.UNKNOWN: Look("?", "bold cyan", "unknown"),
+    Verdict.NOT_JUDGED: Look("?", "bold cyan", "unknown"),
     Verdict.PASS: Look("✓", "bold green", "pass"),
     Verdict.WAIVED: Look("–", "dim", "waived"),
-    GateVerdict.IMPOSSIBLE: Look("?", "magenta", "unknown"),
-    GateVerdict.UNCLEAR: Look("?", "cyan", "unknown"),
+    "impossible": Look("?", "magenta", "unknown"),
+    "unclear": Look("?", "cyan", "unknown"),
     Outcome.LOST: Look("✖", "red", "fail"),
     Outcome.WORSE: Look("✖", "red", "fail"),
     Outcome.BETTER: Look("✓", "green", "pass"),
@@ -47,8 +46,8 @@ SIGNS: dict[str, Look] = {
 VERDICTS = {verdict.word.upper(): verdict for verdict in Verdict}
 
 
-def shown(verdict: Verdict | GateVerdict, text: str = "") -> Look:
-    """A verdict as pages show it; ``text`` replaces its word."""
+def shown(verdict: str, text: str = "") -> Look:
+    """A verdict, or the word of one on a threshold, as pages show it; ``text`` replaces its word."""
     word = verdict.word if isinstance(verdict, Verdict) else verdict
     return replace(SIGNS[verdict], text=text or word)
 

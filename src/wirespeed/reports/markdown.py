@@ -124,7 +124,7 @@ def _judged(judged: Judged) -> Iterator[str]:
     yield from (f"- {escaped(text)}" for text in judged.by.lacking)
     for compared in filter(applicable, judged.check.gates):
         heads = [f"published thresholds of {compared.gates.name}", "at least", "verdict", "measured"]
-        rows = ([result.gate.measures, result.gate.at_least, str(result.verdict), gate_text(result)]
+        rows = ([result.gate.measures, result.gate.at_least, result.word, gate_text(result)]
                 for result in applicable(compared))  # fmt: skip
         yield from ("", *table_lines(heads, rows, right=(1,)))
 

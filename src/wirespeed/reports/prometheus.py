@@ -9,7 +9,6 @@ from ..document import Document, Status
 from ..judging.check import Check
 from ..judging.criteria import end_of
 from ..judging.device_verdicts import device_lowest, device_verdicts, devices_of_cells
-from ..judging.gates import GateVerdict
 from ..judging.judged import Judged
 from ..judging.run_summary import WORDS
 from ..judging.verdict import Verdict, share
@@ -67,7 +66,7 @@ NOT_JUDGED = "not judged"
 #: Verdicts of the run, in words.
 STATES = tuple(word.lower() for word in WORDS)
 #: Verdicts of devices, kinds of paths and values, where the words differ.
-_VERDICTS = {Verdict.UNKNOWN: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
+_VERDICTS = {Verdict.NOT_JUDGED: NOT_JUDGED, Verdict.WAIVED: NOT_JUDGED}
 
 
 def render(judged: Judged, style: Style) -> str:
@@ -183,7 +182,7 @@ def _devices(judged: Judged) -> dict[str, list[Sample]]:
     document = judged.document
     if found := document.qualification:
         out = set(found.excluded)
-        good = Verdict.PASS if found.compared else Verdict.UNKNOWN
+        good = Verdict.PASS if found.compared else Verdict.NOT_JUDGED
         verdicts = {node.name: Verdict.FAIL if node.name in out else good for node in found.nodes}
         return {"wirespeed_device_verdict": _verdicts(verdicts, judged)}
     cells = devices_of_cells(document)
@@ -270,9 +269,9 @@ def _gates(judged: Judged) -> Iterator[Sample]:
     """The verdict of each gate that applies to the machine."""
     for compared in judged.check.gates:
         for result in compared.results:
-            if result.verdict is not GateVerdict.NOT_APPLICABLE:
+            if result.verdict is not Verdict.WAIVED:
                 gate = picked(result.gate, "set measures at_least", set=compared.gates.name)
-                yield {**gate, "verdict": str(result.verdict)}, 1
+                yield {**gate, "verdict": result.word}, 1
 
 
 def _unique(samples: Iterable[Sample]) -> Iterator[Sample]:

@@ -16,7 +16,6 @@ from ..judging.check import Check
 from ..judging.diagnosis import Diagnosis
 from ..judging.gates import GateComparison
 from ..judging.judged import Judged
-from ..judging.suspects import any_of
 from ..measurement import Unit
 from ..results.baseline import Baseline
 from ..results.cells import Key, key_of
@@ -140,7 +139,7 @@ def _(check: Check) -> Records:
             share=judgement.value / judgement.limit if judgement.value and judgement.limit else None,
             margin=judgement.margin or None,
             reason=judgement.why,
-            culprits=any_of(judgement.culprits),
+            culprits=str(judgement.culprit or ""),
         )
         for judgement in check.judgements
     ]
@@ -177,7 +176,7 @@ def _(compared: GateComparison) -> Records:
     for result in (*applies, *(other for other in compared.results if other not in applies)):
         gate, lowest, (least, normal) = result.gate, result.lowest, result.expected or (None, None)
         row = {"gate": gate.measures, "threshold": parse_rate(gate.at_least), "source": gate.source}
-        row |= {"verdict": result.verdict, "reason": result.why, "remark": result.remark, "unit": Unit.RATE}
+        row |= {"verdict": result.word, "reason": result.why, "remark": result.remark, "unit": Unit.RATE}
         row |= {"least": least, "normal": normal, "lowest": lowest.value if lowest else None}
         rows.append(row | (_place(lowest.key) if lowest else {}))
     return named(

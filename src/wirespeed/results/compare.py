@@ -36,15 +36,6 @@ class Outcome(StrEnum):
     UNKNOWN = "cannot tell"  #: too little is known: values vary too much, or testcases failed on both sides
 
 
-class Conclusion(StrEnum):
-    """Whether the runs after are worse: the conclusion of a whole comparison."""
-
-    WORSE = "worse"  #: a cell got worse or was lost
-    UNKNOWN = "cannot tell"  #: of a cell this is undecided
-    NOT_WORSE = "not worse"
-    NOTHING = "not compared"  #: other processes used all devices, or no run before has a value
-
-
 @dataclass(frozen=True)
 class HostChange:
     """Change of a cell on one of several hosts that are compared with themselves.
@@ -167,15 +158,6 @@ class Comparison(Tabular):
         """Number of cells that were compared."""
         compared = self.those(Outcome.WORSE, Outcome.BETTER, Outcome.SAME, Outcome.UNKNOWN)
         return sum(change.interval is not None for change in compared)
-
-    @property
-    def conclusion(self) -> Conclusion:
-        """Whether the runs after are worse."""
-        if self.regressed:
-            return Conclusion.WORSE
-        if self.those(Outcome.UNKNOWN):
-            return Conclusion.UNKNOWN
-        return Conclusion.NOT_WORSE if self.compared else Conclusion.NOTHING
 
     @property
     def weak(self) -> int:

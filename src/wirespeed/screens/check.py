@@ -18,7 +18,7 @@ from rich.text import Text
 
 from ..document import Document
 from ..judging.check import Check
-from ..judging.gates import GateComparison, GateVerdict
+from ..judging.gates import GateComparison
 from ..judging.inventory import Missing
 from ..judging.judged import Judged
 from ..judging.key_figures import KeyFigure
@@ -164,11 +164,11 @@ def section(compared: GateComparison, style: Style) -> Iterator[RenderableType]:
     gates, results = compared.gates, compared.results
     yield Text(f"published thresholds of {gates.name} (read {gates.read})", style="bold")
     for result in applicable(compared):
-        line = Text().append(f"{result.verdict:<12}", style=SIGNS[result.verdict].style)
+        line = Text().append(f"{result.word:<12}", style=SIGNS[result.word].style)
         yield line.append(f"{result.gate.measures}: at least {result.gate.at_least}")
         texts = [*gate_parts(result), *([result.gate.source] if style.verbose else [])]
         yield from (_indented(text, style="dim") for text in texts)
-    other = Counter(result.why for result in results if result.verdict is GateVerdict.NOT_APPLICABLE)
+    other = Counter(result.why for result in results if result.verdict is Verdict.WAIVED)
     if other:
         reasons = ", ".join(f"{count} for {why}" for why, count in other.items())
         yield Text(f"{many(other.total(), 'threshold')} not applicable: {reasons}", style="dim")
@@ -285,11 +285,10 @@ def _testcase(judgements: list[Judgement], check: Check, style: Style) -> Iterat
     if len(judgements) > 1:
         heading.append(f"  {len(judgements)} values, worst:" if not style.verbose else "", style="dim")
     yield heading
-    named = {culprit.suspects for culprit in check.culprits}
     for judgement in judgements if style.verbose else judgements[:1]:
         if judgement.value is not None:
             yield _indented(_measured(judgement))
-        is_said = judgement.why == BELOW_RANGE and judgement.culprits in named
+        is_said = judgement.why == BELOW_RANGE and judgement.culprit in check.culprits
         if judgement.value is None or not is_said or style.verbose:
             where = f"{judgement.key.place}: " if judgement.value is None and judgement.key.place else ""
             yield _indented(f"{where}{judgement.explanation}", style="dim")
@@ -321,7 +320,7 @@ def _unjudged(document: Document, check: Check, style: Style) -> Iterator[Render
             key = "not judged", "another process used a device"
         elif judgement.verdict in (Verdict.BUSY, Verdict.INTERRUPTED):
             key = "", ""  # in the first sentence, a warning or a separate line
-        elif judgement.verdict is Verdict.UNKNOWN:
+        elif judgement.verdict is Verdict.NOT_JUDGED:
             key = "not judged", judgement.why
         else:
             key = judgement.verdict, judgement.basis

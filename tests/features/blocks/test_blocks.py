@@ -463,7 +463,7 @@ def test_fewer_than_three_samples_of_lists_are_not_judged() -> None:
         verdicts[samples] = {j.key.table.split()[-1]: j.verdict for j in rates}
         if samples == 2:
             assert {j.why.partition(":")[0] for j in rates} == {"fewer than 3 samples"}
-    assert set(verdicts[2].values()) == {Verdict.UNKNOWN}
+    assert set(verdicts[2].values()) == {Verdict.NOT_JUDGED}
     assert {method for method, verdict in verdicts[3].items() if verdict is Verdict.FAIL} == {
         "loop", "batch", "kernel", "kernel_bulk",
     }  # fmt: skip

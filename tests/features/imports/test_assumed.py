@@ -175,7 +175,7 @@ def test_gpus_with_nvlinks_are_not_limited_by_pcie(tmp_path: Path) -> None:
     document = imported(tmp_path, all_reduce("Tesla V100-SXM2-32GB", 1, 4, 70.0))
     assert document.machine.name == "v100-sxm2-4"
     assert {cell.limit for table in document.testcases[0].tables for cell in table.cells} == {None}
-    assert judge(document).verdict is Verdict.UNKNOWN
+    assert judge(document).verdict is Verdict.NOT_JUDGED
 
 
 def test_eight_v100_use_all_their_links(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_ranks_of_several_nodes(tmp_path: Path) -> None:
     text = all_reduce("NVIDIA GB300", 2, 4, 680.0)
     own = imported(tmp_path, text)
     assert (len(own.machine.gpus), len(own.ranks)) == (4, 8)
-    assert judge(own).verdict is Verdict.UNKNOWN
+    assert judge(own).verdict is Verdict.NOT_JUDGED
     domain = imported(tmp_path, text, "gb300-8")
     assert len(domain.machine.gpus) == 8 and judge(domain).verdict is Verdict.PASS
     with pytest.raises(wirespeed.UsageError, match="has 4 GPUs, the machine gb300-6 has 6"):

@@ -113,8 +113,8 @@ def babelstream(device: str, megabytes: float) -> str:
         ("NVIDIA H100 NVL", 2000e3, 3938.8, Verdict.FAIL),
         ("NVIDIA GeForce RTX 2060", 298e3, 336.0, Verdict.PASS),
         ("NVIDIA A40", 900e3, 696.1, Verdict.WARN),
-        ("NVIDIA H100", 3000e3, None, Verdict.UNKNOWN),
-        ("NVIDIA Foo 1", 3000e3, None, Verdict.UNKNOWN),
+        ("NVIDIA H100", 3000e3, None, Verdict.NOT_JUDGED),
+        ("NVIDIA Foo 1", 3000e3, None, Verdict.NOT_JUDGED),
     ],
 )
 def test_the_smallest_rate_that_explains_the_values_is_assumed(
@@ -244,7 +244,7 @@ def test_collectives_of_two_gpus_show_their_nvlinks(
 
 
 @pytest.mark.parametrize(
-    ("bus", "verdict"), [(31.4, Verdict.PASS), (20.0, Verdict.PASS), (12.0, Verdict.UNKNOWN)]
+    ("bus", "verdict"), [(31.4, Verdict.PASS), (20.0, Verdict.PASS), (12.0, Verdict.NOT_JUDGED)]
 )
 def test_two_desktop_cards_without_a_bridge_are_as_slow_as_pcie(
     bus: float, verdict: Verdict, tmp_path: Path
@@ -257,7 +257,7 @@ def test_two_desktop_cards_without_a_bridge_are_as_slow_as_pcie(
 
 @pytest.mark.parametrize(
     ("bus", "verdict"),
-    [(20.0, Verdict.PASS), (5.0, Verdict.UNKNOWN), (40.0, Verdict.WARN)],
+    [(20.0, Verdict.PASS), (5.0, Verdict.NOT_JUDGED), (40.0, Verdict.WARN)],
 )
 def test_collectives_over_pcie(bus: float, verdict: Verdict, tmp_path: Path) -> None:
     """Only a value that PCIe bounds says something: sockets and bridges may leave much less."""
@@ -266,7 +266,7 @@ def test_collectives_over_pcie(bus: float, verdict: Verdict, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("between", "verdict"), [(26.3, Verdict.PASS), (6.6, Verdict.UNKNOWN), (45.0, Verdict.IMPLAUSIBLE)]
+    ("between", "verdict"), [(26.3, Verdict.PASS), (6.6, Verdict.NOT_JUDGED), (45.0, Verdict.IMPLAUSIBLE)]
 )
 def test_gpus_without_nvlink_copy_at_most_at_the_rate_of_pcie(
     between: float, verdict: Verdict, tmp_path: Path

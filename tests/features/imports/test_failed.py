@@ -79,7 +79,7 @@ Measuring cache-to-cache transfer latency (in ns)...
 Local Socket L2->L2 HIT  latency        48.0
 Local Socket L2->L2 HITM latency        48.1
 """
-WARNED = {Verdict.PASS, Verdict.UNKNOWN}  # what a healthy log of each tool comes to
+WARNED = {Verdict.PASS, Verdict.NOT_JUDGED}  # what a healthy log of each tool comes to
 
 
 def nvbandwidth(form: str = "nvbandwidth") -> str:
@@ -134,7 +134,7 @@ def test_a_log_that_is_cut_is_no_pass_and_no_failure(tool: str, tmp_path: Path) 
         if check is None:
             assert tool.endswith("json") or at < len(text) // 5, text[:at]
             continue
-        assert check.verdict in (Verdict.WARN, Verdict.UNKNOWN), text[:at][-200:]
+        assert check.verdict in (Verdict.WARN, Verdict.NOT_JUDGED), text[:at][-200:]
         if tool != "OSU" or text[at - 1] != "\n":  # OSU's programs print no last line
             assert any("incomplete" in doubt for doubt in check.doubts), text[:at][-200:]
 
@@ -224,7 +224,7 @@ HARMLESS = (
 def test_what_is_no_failure(line: str, tmp_path: Path) -> None:
     assert not says_failure(line)
     check = checked(tmp_path, f"{line}\n{STREAM}{line}\n")
-    assert check is not None and check.verdict is Verdict.UNKNOWN
+    assert check is not None and check.verdict is Verdict.NOT_JUDGED
 
 
 def test_wrong_data_is_another_status_than_an_error() -> None:
@@ -262,7 +262,7 @@ def test_a_broken_row_of_nccl_tests(tmp_path: Path) -> None:
     lines[at] = lines[at][:60]
     document = imported(tmp_path, "\n".join(lines))
     assert any("parts of 1 row of the table" in doubt for doubt in document.imported[0].doubts)
-    assert judge(document).verdict in (Verdict.WARN, Verdict.UNKNOWN)
+    assert judge(document).verdict in (Verdict.WARN, Verdict.NOT_JUDGED)
 
 
 @pytest.mark.parametrize("okay", ["false", "", None, "perhaps", False])
@@ -278,13 +278,15 @@ def test_json_of_nccl_tests_without_a_result_or_with_errors(tmp_path: Path) -> N
     failed = content | {"errors": ["unhandled cuda error"]}
     assert judge(imported(tmp_path, json.dumps(failed))).verdict is Verdict.FAIL
     empty = imported(tmp_path, json.dumps(content | {"results": []}))
-    assert judge(empty).verdict is Verdict.UNKNOWN and "before the first size" in empty.imported[0].doubts[0]
+    assert (
+        judge(empty).verdict is Verdict.NOT_JUDGED and "before the first size" in empty.imported[0].doubts[0]
+    )
     content["results"][0] = {"size": 8}
     assert judge(imported(tmp_path, json.dumps(content))).verdict is Verdict.FAIL
     content = json.loads(LOGS["nccl-tests-json"])
     del content["average_bus_bandwidth"]
     without = judge(imported(tmp_path, json.dumps(content)))
-    assert without.doubts and without.verdict in (Verdict.WARN, Verdict.UNKNOWN)
+    assert without.doubts and without.verdict in (Verdict.WARN, Verdict.NOT_JUDGED)
     assert (
         judge(imported(tmp_path, LOGS["nccl-tests-json"].replace('"errors": []', '"errors": [""]'))).verdict
         in WARNED
@@ -369,7 +371,7 @@ def test_osu_with_validation(tmp_path: Path) -> None:
     text += "16   1.30   Pass\n"
     document = imported(tmp_path, text)
     assert document.testcases[0].tables[0].values() == pytest.approx([1.25e-6, 1.3e-6])
-    assert judge(document).verdict is Verdict.UNKNOWN
+    assert judge(document).verdict is Verdict.NOT_JUDGED
     assert judge(imported(tmp_path, text.replace("1.30   Pass", "1.30   Fail"))).verdict is Verdict.FAIL
 
 

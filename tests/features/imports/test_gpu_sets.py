@@ -63,7 +63,7 @@ def test_a_collective_of_some_gpus_is_judged_by_their_links(
     assert run.collective and run.collective.members == members and len(document.machine.gpus) == 4
     check = judge(document)
     collective = {j.verdict for j in check.judgements if j.key.table == "busbw"}
-    assert collective == {Verdict.UNKNOWN if not members else verdict}
+    assert collective == {Verdict.NOT_JUDGED if not members else verdict}
 
 
 def test_copies_of_some_gpus_stand_at_their_places(tmp_path: Path) -> None:

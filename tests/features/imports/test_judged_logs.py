@@ -202,7 +202,7 @@ def test_cached_sizes_make_no_headline() -> None:
 
 def test_gpus_whose_links_are_unknown_are_not_judged_by_the_nics() -> None:
     document = log("nics-without-links", nics="8x400G")
-    assert judge(document).verdict is Verdict.UNKNOWN
+    assert judge(document).verdict is Verdict.NOT_JUDGED
     assert "10%" not in everything(document)
 
 
@@ -279,12 +279,12 @@ def test_pairs_that_differ_are_named(capsys: pytest.CaptureFixture[str]) -> None
 #: Public logs: verdict, and what sentence or advice says (issues 1435, 1161 and 814 of nccl, 82 and 294
 #: of nccl-tests, 6327 of ucx, 34 of nvbandwidth; shortened, names replaced).
 PUBLIC = {
-    "all-gather-two-gpus": (Verdict.UNKNOWN, "no value could be judged"),
-    "bridged-pair": (Verdict.UNKNOWN, "--machine NAME-N, such as hgx-h100-2"),
+    "all-gather-two-gpus": (Verdict.NOT_JUDGED, "no value could be judged"),
+    "bridged-pair": (Verdict.NOT_JUDGED, "--machine NAME-N, such as hgx-h100-2"),
     "broadcast-over-sockets": (Verdict.WARN, "transports of NCCL are disabled or not used"),
-    "osu-host-to-gpu": (Verdict.UNKNOWN, "no value could be judged"),
+    "osu-host-to-gpu": (Verdict.NOT_JUDGED, "no value could be judged"),
     "p2p-slower-than-host": (Verdict.WARN, "possibly, the IOMMU translates the addresses of GPUs"),
-    "unconnected-rows": (Verdict.UNKNOWN, "measure several ranks in one job"),
+    "unconnected-rows": (Verdict.NOT_JUDGED, "measure several ranks in one job"),
     "wrong-data": (Verdict.FAIL, "Invalid value when checking the pattern"),
 }
 

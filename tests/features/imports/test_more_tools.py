@@ -234,7 +234,7 @@ def test_a_matrix_of_connections_is_facts(tmp_path: Path) -> None:
     assert facts(document, "nearest NICs")["gpu1"] == "PIX NIC1"
     assert facts(document, "NUMA node of the GPU")["gpu2"] == "7"
     assert len(document.machine.gpus) == 4 and document.imported[0].unknown == 0
-    assert verdict(document) is Verdict.UNKNOWN and not document.testcases
+    assert verdict(document) is Verdict.NOT_JUDGED and not document.testcases
     older = imported(tmp_path, OLDER)
     assert facts(older, "active NVLinks") == {"gpu0": 6.0, "gpu1": 6.0}
     assert facts(older, "CPU affinity")["gpu1"] == "0-23,48-71" and not doubts(older)
@@ -272,9 +272,9 @@ def test_inactive_links_of_one_gpu_of_several(tmp_path: Path) -> None:
     assert check.verdict is Verdict.WARN and check.defects == ("NVLinks are down (gpu3)",)
     assert [gpu.model for gpu in document.machine.gpus] == ["Tesla V100-SXM2-32GB"] * 4
     alike = imported(tmp_path, "".join(links(i, 6, (3, 5)) for i in range(2)))
-    assert verdict(alike) is Verdict.UNKNOWN
+    assert verdict(alike) is Verdict.NOT_JUDGED
     only = imported(tmp_path, "....\n" + links(3, 6, (3, 5)))
-    assert facts(only, "inactive NVLinks") == {"gpu3": 2.0} and verdict(only) is Verdict.UNKNOWN
+    assert facts(only, "inactive NVLinks") == {"gpu3": 2.0} and verdict(only) is Verdict.NOT_JUDGED
     none = "GPU 0: NVIDIA GeForce RTX 3090 (UUID: GPU-1)\n" + (
         "NVML: Unable to retrieve NVLink information as all links are inActive\n"
     )
@@ -285,7 +285,7 @@ def test_a_cut_list_of_links_is_no_defect(tmp_path: Path) -> None:
     text = links(0, 6) + links(1, 6)
     for kept in range(text.index("GPU 1"), len(text) - 8):
         document = imported(tmp_path, text[:kept] + "\n")
-        assert verdict(document) is Verdict.UNKNOWN
+        assert verdict(document) is Verdict.NOT_JUDGED
         assert "gpu1" not in facts(document, "active NVLinks")
 
 
@@ -319,7 +319,7 @@ GPU3\tNV2\tNV2\tNV1\t X \t0-19
 def test_links_to_gpus_that_are_not_shown_may_exist(tmp_path: Path) -> None:
     document = imported(tmp_path, MESH)
     assert facts(document, "NVLinks to the GPUs shown") == {"gpu0": 5, "gpu1": 6, "gpu2": 4, "gpu3": 5}
-    assert verdict(document) is Verdict.UNKNOWN and not doubts(document)
+    assert verdict(document) is Verdict.NOT_JUDGED and not doubts(document)
 
 
 def test_peer_access_below_the_matrix_changes_nothing(tmp_path: Path) -> None:
@@ -418,7 +418,7 @@ def test_rates_of_rdma(tmp_path: Path) -> None:
     assert any(
         "device mlx5_0, queue pairs: 1, RC, MTU 4096, link layer Ethernet" in w for w in document.warnings
     )
-    assert document.imported[0].unknown == 0 and verdict(document) is Verdict.UNKNOWN
+    assert document.imported[0].unknown == 0 and verdict(document) is Verdict.NOT_JUDGED
     small = imported(tmp_path, POST_LIST)
     assert row(small, "perftest RDMA_Write Post List BW", "one-nic", "average") == {"8 B": 0.06e9}
     plain = imported(tmp_path, WITHOUT_RULES)
@@ -436,7 +436,7 @@ def test_rates_of_rdma(tmp_path: Path) -> None:
         ("1x100G", Verdict.PASS),
         ("8x100G", Verdict.PASS),
         ("1x200G", Verdict.FAIL),
-        ("100 Gb/s", Verdict.UNKNOWN),
+        ("100 Gb/s", Verdict.NOT_JUDGED),
     ],
 )
 def test_the_line_rate_of_a_nic_judges_rdma(tmp_path: Path, nics: str, expected: Verdict) -> None:
@@ -446,7 +446,7 @@ def test_the_line_rate_of_a_nic_judges_rdma(tmp_path: Path, nics: str, expected:
     log = str(tmp_path / "log.txt")
     assert main(["import", log, "-o", str(tmp_path / "run.json")]) == 0
     code = main(["check", "--from", str(tmp_path / "run.json"), "--nics", nics])
-    assert code == {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 4}[expected]
+    assert code == {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.NOT_JUDGED: 4}[expected]
 
 
 def test_both_directions_may_reach_twice_the_line_rate(tmp_path: Path) -> None:
@@ -455,7 +455,7 @@ def test_both_directions_may_reach_twice_the_line_rate(tmp_path: Path) -> None:
     one = imported(tmp_path, MIB_PER_S.replace("11728.47", "23100.00"), nics="1x100G")
     assert verdict(one) is not Verdict.PASS  # more than the line rate
     small = imported(tmp_path, POST_LIST, nics="1x100G")
-    assert verdict(small) is Verdict.UNKNOWN  # small messages are not limited by the line rate
+    assert verdict(small) is Verdict.NOT_JUDGED  # small messages are not limited by the line rate
 
 
 def test_the_slowest_of_repeated_rows_counts(tmp_path: Path) -> None:
@@ -563,7 +563,7 @@ def test_ping_pong_is_the_latency_of_messages(tmp_path: Path) -> None:
     assert list(times.values()) == [pytest.approx(us * 1e-6) for us in (1.59, 1.77, 2.61, 48.82)]
     rates = row(document, "IMB PingPong, 2 processes", "bandwidth", "rate")
     assert rates["256 KiB"] == digits(5121.09 * 2**20) == pytest.approx(262144 / 48.82e-6, rel=0.001)
-    assert wirespeed.render(document, "plot") and verdict(document) is Verdict.UNKNOWN
+    assert wirespeed.render(document, "plot") and verdict(document) is Verdict.NOT_JUDGED
 
 
 def test_rates_of_newer_versions_are_decimal(tmp_path: Path) -> None:
@@ -641,7 +641,7 @@ def test_collectives_of_many_processes(tmp_path: Path) -> None:
 def test_what_to_run_in_place_of_what_is_not_read(tmp_path: Path, log: str, instead: str) -> None:
     document = imported(tmp_path, log)
     assert any(f"run {instead}" in warning for warning in document.warnings)
-    assert not document.testcases and verdict(document) is Verdict.UNKNOWN
+    assert not document.testcases and verdict(document) is Verdict.NOT_JUDGED
 
 
 # All of them

@@ -155,7 +155,7 @@ def test_without_rates_of_nics_nothing_is_judged_until_they_are_given(
     log, run = tmp_path / "log", tmp_path / "run.json"
     log.write_text(logged(all_reduce(H100, 2, 8, 488.0), using("node0", ["mlx5_0", "mlx5_1"])))
     document = wirespeed.load_log(log)
-    assert judge(document).verdict is Verdict.UNKNOWN and UNKNOWN in document.warnings
+    assert judge(document).verdict is Verdict.NOT_JUDGED and UNKNOWN in document.warnings
     assert any("names 2 NICs" in note for note in document.machine.notes)
     given = wirespeed.load_log(log, nics="8x400G")
     assert judge(given).verdict is Verdict.PASS and UNKNOWN not in given.warnings
@@ -269,7 +269,7 @@ def test_one_gpu_of_each_host_is_limited_by_its_pcie(tmp_path: Path) -> None:
 
 def test_gpus_that_nvlink_may_connect_over_hosts_are_not_limited_by_nics(tmp_path: Path) -> None:
     document = imported(tmp_path, logged(all_reduce(GB200, 2, 4, 800.0), speeds("node0", 4, 400_000)))
-    assert judge(document).verdict is Verdict.UNKNOWN
+    assert judge(document).verdict is Verdict.NOT_JUDGED
     assert any("NVLink may connect all hosts" in note for note in document.machine.notes)
     assert any("NVLink may connect all hosts" in warning for warning in document.warnings)
 
@@ -293,7 +293,7 @@ def test_hosts_whose_nvlinks_connect_only_some_gpus(tmp_path: Path) -> None:
     )
     assert judge(fast).verdict is Verdict.PASS and bus(fast).limit == pytest.approx(50e9 * 7 / 8 * 2)
     pairs = imported(tmp_path, logged(all_reduce("NVIDIA H200 NVL", 2, 8, 35.0), nics))
-    assert judge(pairs).verdict is Verdict.UNKNOWN
+    assert judge(pairs).verdict is Verdict.NOT_JUDGED
     pairs = imported(tmp_path, logged(all_reduce("NVIDIA H200 NVL", 2, 8, 200.0), nics))
     assert judge(pairs).verdict is Verdict.PASS
     bare = imported(tmp_path, logged(all_reduce("NVIDIA L40S", 2, 8, 15.0), nics))
@@ -303,7 +303,7 @@ def test_hosts_whose_nvlinks_connect_only_some_gpus(tmp_path: Path) -> None:
 def test_nics_given_for_gpus_that_nvlink_may_connect(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(all_reduce(GB200, 2, 4, 800.0))
     document = wirespeed.load_log(tmp_path / "log", nics="4x400G")
-    assert judge(document).verdict is Verdict.UNKNOWN
+    assert judge(document).verdict is Verdict.NOT_JUDGED
     assert any("NVLink may connect all hosts" in warning for warning in document.warnings)
 
 
@@ -338,11 +338,11 @@ def large(busbw: float, operation: str = "all_reduce", model: str = H100, size: 
         # One NIC carries what crosses between hosts in a ring of messages: 0.94 of its rate.
         (large(22.2, "sendrecv"), "8x200G", Verdict.PASS), (large(22.0, "sendrecv"), "8x200G", Verdict.WARN),
         (large(17.7, "sendrecv"), "8x200G", Verdict.WARN), (large(17.6, "sendrecv"), "8x200G", Verdict.FAIL),
-        (large(22.2, "sendrecv"), "200 GB/s", Verdict.UNKNOWN),  # the number of NICs is not known
+        (large(22.2, "sendrecv"), "200 GB/s", Verdict.NOT_JUDGED),  # the number of NICs is not known
         (large(50.0, "sendrecv"), "8x200G", Verdict.PASS),  # over two of them
         (large(17.6, "sendrecv", size=2**27), "8x200G", Verdict.FAIL),
-        (large(17.6, "sendrecv", size=2**26), "8x200G", Verdict.UNKNOWN),
-        (large(17.6, "sendrecv", model="NVIDIA L40S"), "8x200G", Verdict.UNKNOWN),  # within a host, over PCIe
+        (large(17.6, "sendrecv", size=2**26), "8x200G", Verdict.NOT_JUDGED),
+        (large(17.6, "sendrecv", model="NVIDIA L40S"), "8x200G", Verdict.NOT_JUDGED),  # over PCIe
     ],
 )  # fmt: skip
 def test_what_others_reach_over_such_nics(text: str, nics: str, verdict: Verdict, tmp_path: Path) -> None:

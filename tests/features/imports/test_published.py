@@ -46,7 +46,7 @@ def test_no_value_of_a_healthy_machine_fails(path: Path) -> None:
     check = wirespeed.judge(document)
     bad = [j for j in check.judgements if j.verdict in (Verdict.FAIL, Verdict.IMPLAUSIBLE, Verdict.WARN)]
     assert bad == []
-    assert check.verdict is (Verdict.UNKNOWN if path.stem in UNJUDGED else Verdict.PASS)
+    assert check.verdict is (Verdict.NOT_JUDGED if path.stem in UNJUDGED else Verdict.PASS)
     assert bool(check.uncovered) == (path.stem in UNJUDGED)
     assert document.imported[0].unknown == 0
     assert sum(len(table.values()) for r in document.testcases for table in r.tables) > 0
@@ -89,7 +89,7 @@ def test_directions_of_pcie_that_differ_by_a_fifth(rate: float, verdict: Verdict
 
 
 #: How good a verdict is; what is not judged must not become so because it is slower.
-_MILD = {Verdict.IMPLAUSIBLE: 0, Verdict.FAIL: 0, Verdict.WARN: 1, Verdict.PASS: 2, Verdict.UNKNOWN: 3}
+_MILD = {Verdict.IMPLAUSIBLE: 0, Verdict.FAIL: 0, Verdict.WARN: 1, Verdict.PASS: 2, Verdict.NOT_JUDGED: 3}
 
 
 def is_milder(now: Check, before: Check) -> bool:

@@ -42,7 +42,7 @@ class Report:
     count: int = 0
 
 
-UNKNOWN, WARN, FAIL, PASS = Verdict.UNKNOWN, Verdict.WARN, Verdict.FAIL, Verdict.PASS
+UNKNOWN, WARN, FAIL, PASS = Verdict.NOT_JUDGED, Verdict.WARN, Verdict.FAIL, Verdict.PASS
 _STREAM = {"host_stream_copy": (31000.1 * MB,), "host_stream_triad": (33100.4 * MB,)}
 _OSU = {"message_mpi_host": (1.53 * MB, 1262.07 * MB, 1784.32 * MB, 1785.15 * MB)}
 REPORTS = {

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace as struct_replace
 
 import wirespeed
+from tests.conftest import with_long
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.features import imports
@@ -87,7 +88,7 @@ def scaled(log: FoundLog, factor: Factor) -> FoundLog:
     return replace(log, tables=list(tables), collectives=list(collectives))
 
 
-@pytest.mark.parametrize("name", LOGS)
+@pytest.mark.parametrize("name", with_long(LOGS, "published/nvbandwidth-h800-0.2"))
 def test_a_slower_log_never_gets_a_milder_verdict(name: str) -> None:
     file = DATA / f"{name}.txt"
     logs = list(imports._understood(str(file), file.read_bytes()))
@@ -123,7 +124,9 @@ def measured_slower(document: Document, factor: Factor) -> Document:
     return struct_replace(document, testcases=tuple(results))
 
 
-@pytest.mark.parametrize("machine", ["hgx-h200-2", "rtx4090-2", "gh200-1", "pcie-2-no-p2p"])
+@pytest.mark.parametrize(
+    "machine", with_long(["hgx-h200-2", "rtx4090-2", "gh200-1", "pcie-2-no-p2p"], "rtx4090-2")
+)
 def test_a_slower_run_never_gets_a_milder_verdict(machine: str) -> None:
     document = wirespeed.run(machine=f"simulated:{machine}", tier="quick")
     for what, path, gpu in ways(document):

@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 import wirespeed
+from tests.conftest import with_long
 from wirespeed.cli.main import main
 from wirespeed.document import Status
 from wirespeed.judging.verdict import Verdict
-from wirespeed.peer_access import ALL
+from wirespeed.peer_access import ALL, PeerMechanism
 from wirespeed.results.store import load
 
 ACS = "simulated:rtx5090-4+acs"
@@ -124,7 +125,7 @@ def test_a_machine_whose_peers_hang_is_diagnosed_and_not_waited_for(
     assert "replace" not in text
 
 
-@pytest.mark.parametrize("fault", ["lost@gpu3", "hang@gpu3", "stuck@gpu3"])
+@pytest.mark.parametrize("fault", with_long(["lost@gpu3", "hang@gpu3", "stuck@gpu3"], "lost@gpu3"))
 def test_a_gpu_that_cannot_be_used_is_named_and_the_others_are_measured(
     capsys: pytest.CaptureFixture[str], fault: str
 ) -> None:
@@ -188,7 +189,11 @@ def test_check_measures_the_rest_of_a_machine_whose_data_is_wrong(capsys: pytest
 
 @pytest.mark.parametrize(
     "fault",
-    ["late", "both-ways", "dropped", "unseen", "slow=0.5", *(f"mechanism={m}" for m in ALL)],
+    with_long(
+        ["late", "both-ways", "dropped", "unseen", "slow=0.5", *(f"mechanism={m}" for m in ALL)],
+        "dropped",
+        *(f"mechanism={m}" for m in ALL if m not in (PeerMechanism.COPY, PeerMechanism.DESCRIPTOR)),
+    ),
 )
 def test_check_finds_what_p2p_finds(capsys: pytest.CaptureFixture[str], fault: str) -> None:
     """Whatever is wrong between two of four GPUs: no pass, and no exit code 0 for a scheduler."""

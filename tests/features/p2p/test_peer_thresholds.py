@@ -157,7 +157,7 @@ def test_wrong_pairs_that_other_testcases_measured_are_said_once() -> None:
         ("rtx5090-4+no-peers@gpu2", Verdict.WARN, "6 of 12 pairs; not offered: gpu2 with all others"),
         ("rtx5090-4+no-peers@gpu2-gpu3", Verdict.WARN, "10 of 12 pairs; not offered: gpu2 <-> gpu3"),
         ("rtx5090-4+gone@gpu3", Verdict.FAIL, "is on the PCI bus, but the driver does not show it"),
-        ("rtx5090-4+no-peers", Verdict.UNKNOWN, "no peer access is offered"),
+        ("rtx5090-4+no-peers", Verdict.NOT_JUDGED, "no peer access is offered"),
         ("hgx-h200-2+no-peers@gpu0-gpu1", Verdict.FAIL, "between GPUs that NVLinks join: gpu0 <-> gpu1"),
         ("dgx-a100-8+no-peers", Verdict.FAIL, "between GPUs that NVLinks join: all pairs"),
         ("dgx-a100-8+no-peers@gpu3", Verdict.FAIL, "between GPUs that NVLinks join: gpu3 with all others"),

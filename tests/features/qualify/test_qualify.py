@@ -17,7 +17,7 @@ from wirespeed.errors import MachineError, UsageError
 from wirespeed.features.qualify import slurm as switches
 from wirespeed.features.qualify.cluster import Values
 from wirespeed.features.qualify.cluster_faults import ClusterFault, NicModel
-from wirespeed.features.qualify.inference import Paths, explain, reference_of
+from wirespeed.features.qualify.inference import Paths, explain, normal_paths, reference_of, threshold_of
 from wirespeed.features.qualify.limits import below_alike
 from wirespeed.features.qualify.measured_topology import Pair, rounds_of_all, topology_of
 from wirespeed.features.qualify.messages import confirmed_by_sizes, sizes_at
@@ -96,32 +96,40 @@ class TestInference:
         source, target = np.array(ends).T
         return Paths(source, target, np.zeros(len(ends), dtype=np.int64), values)
 
+    def explained(
+        self, paths: Paths, blocks: Sequence[str] = ("",) * 6, rails: int = 1, variation: float = 0.0
+    ) -> tuple[SlowPart, ...]:
+        """The slow parts that explain paths."""
+        return explain(paths, blocks, rails, *normal_paths(paths, rails, variation))[0]
+
     def test_nothing_is_slow(self) -> None:
-        found = explain(self.paths({}), [""] * 6, 1)
-        assert found.culprits == () and found.reference == 46e9 and found.threshold == pytest.approx(0.95)
+        reference, noise = normal_paths(self.paths({}), 1)
+        assert reference == 46e9 and threshold_of(noise) == pytest.approx(0.95)
+        assert explain(self.paths({}), [""] * 6, 1, reference, noise) == ((), 0.0)
 
     def test_both_directions_are_a_nic_and_one_is_a_cable(self) -> None:
         both = {(2, i): 0.5 for i in range(6)} | {(i, 2): 0.5 for i in range(6)}
-        (nic,) = explain(self.paths(both), [""] * 6, 1).culprits
+        (nic,) = self.explained(self.paths(both))
         assert (nic.kind, nic.nodes, nic.partners) == (PartKind.NIC, (2,), 5)
-        (cable,) = explain(self.paths({(i, 3): 0.6 for i in range(6)}), [""] * 6, 1).culprits
+        (cable,) = self.explained(self.paths({(i, 3): 0.6 for i in range(6)}))
         assert (cable.kind, cable.nodes, cable.sends) == (PartKind.CABLE, (3,), False)
         assert cable.value == pytest.approx(0.6 * 46e9)
 
     def test_one_slow_path_blames_nobody(self) -> None:
-        assert explain(self.paths({(0, 1): 0.5}), [""] * 6, 1).culprits == ()
+        assert self.explained(self.paths({(0, 1): 0.5})) == ()
 
     def test_two_nodes_have_only_their_path(self) -> None:
         ends = np.array([0, 1, 0, 1]), np.array([1, 0, 1, 0])
         values = np.array([46e9, 20e9, 46e9, 20e9])
-        (path,) = explain(Paths(*ends, np.zeros(4, dtype=np.int64), values), ["", ""], 1).culprits
+        (path,) = self.explained(Paths(*ends, np.zeros(4, dtype=np.int64), values), ["", ""])
         assert path.kind is PartKind.PATH and set(path.nodes) == {0, 1}
 
     def test_values_that_vary_while_they_are_measured_lower_the_threshold(self) -> None:
         slow = {(2, i): 0.85 for i in range(6)} | {(i, 2): 0.85 for i in range(6)}
-        assert explain(self.paths(slow), [""] * 6, 1).culprits
-        found = explain(self.paths(slow), [""] * 6, 1, variation=0.2)
-        assert found.culprits == () and found.threshold == pytest.approx(1 - 3.3 * 0.2)
+        assert self.explained(self.paths(slow))
+        assert self.explained(self.paths(slow), variation=0.2) == ()
+        _, noise = normal_paths(self.paths(slow), 1, variation=0.2)
+        assert threshold_of(noise) == pytest.approx(1 - 3.3 * 0.2)
 
     def of_blocks(
         self, factor: Callable[[int, int, int], float], rails: int = 1
@@ -129,10 +137,8 @@ class TestInference:
         """What explains the paths of three blocks of four nodes, from source, target and rail to a factor."""
         ends = np.array([(a, b, r) for a in range(12) for b in range(12) for r in range(rails) if a != b])
         values = np.array([46e9 * factor(a, b, r) for a, b, r in ends.tolist()])
-        found = explain(Paths(*ends.T, values), [f"b{i // 4}" for i in range(12)], rails)
-        return [
-            (c.kind, c.block or f"{c.nodes[0]}.{c.rail}", round(c.value / 46e9, 2)) for c in found.culprits
-        ]
+        found = self.explained(Paths(*ends.T, values), [f"b{i // 4}" for i in range(12)], rails)
+        return [(c.kind, c.block or f"{c.nodes[0]}.{c.rail}", round(c.value / 46e9, 2)) for c in found]
 
     def test_paths_of_a_spine_switch_that_are_slow_by_chance_are_no_second_one(self) -> None:
         """Those that share its links with others are slow by different factors."""

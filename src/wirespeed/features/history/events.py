@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...document import Document
+from ...judging.cells_seen import Observation
 from ...judging.judge import judge
-from ...judging.localise import Observation, localise
+from ...judging.localise import localise
 from ...judging.path_kinds import PathKind, path_kind, path_kinds
 from ...judging.verdict import Verdict
 from ...measurement import Unit
@@ -341,7 +342,7 @@ def _until(past: Past, run: int, ratios: dict[int, float], levels: dict[int, lis
 def _culprits(past: Past, ratios: dict[int, float]) -> Iterator[str]:
     """Yield the links and devices of the machine of today that explain a change."""
     indices = {past.key(cell): i for i, cell in enumerate(past.cells)}
-    observations, places = list[Observation](), list[Key]()
+    observations: list[Observation] = []
     is_worse = next(iter(ratios.values())) < 1
     for place in placed(past.latest):
         cell = indices.get(place.key)
@@ -350,8 +351,7 @@ def _culprits(past: Past, ratios: dict[int, float]) -> Iterator[str]:
         ratio = ratios.get(cell, 1.0)
         low = cell in ratios
         speed = min(1.0, ratio if is_worse else 1 / ratio)
-        observations.append(Observation(len(places), speed, 1.0, place.cell.links, low))
-        places.append(place.key)
+        observations.append(Observation(len(observations), speed, 1.0, place.cell.links, low))
     if not any(observation.low for observation in observations):
         return
     yield from (str(culprit) for culprit in localise(past.latest.machine, observations))

@@ -297,7 +297,7 @@ def _verdict(access: PeerAccess, absent: Iterable[Missing], *, is_crowded: bool)
     if access.verdict is PeerVerdict.SLOW or Verdict.WARN in lost:
         return Verdict.WARN
     if PeerVerdict.WORKS not in verdicts:
-        return Verdict.UNKNOWN
+        return Verdict.NOT_JUDGED
     return Verdict.PASS if verdicts == {PeerVerdict.WORKS} and not is_crowded else Verdict.WARN
 
 

@@ -45,7 +45,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         print(screen.render(document, findings, parsed.style(options)), end="", flush=True)
         run_files.tell_saved(options.output)
     verdict = findings.verdict
-    verdict = Verdict.UNKNOWN if document.simulated and verdict is Verdict.PASS else verdict
+    verdict = Verdict.NOT_JUDGED if document.simulated and verdict is Verdict.PASS else verdict
     code = verdict.exit_code
     return Answer(code, findings.sentence, document.hostname) if options.consumer else code
 

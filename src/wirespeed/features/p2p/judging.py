@@ -22,7 +22,7 @@ def judgement(judged: Judgement, document: Document) -> Judgement:
     access, pair = document.peers, (judged.key.row, judged.key.column)
     if access is None or judged.key.testcase != PEER_ACCESS or judged.value is None:
         return judged
-    if pair not in access.verdicts or judged.verdict is not Verdict.UNKNOWN:  # a latency with a range
+    if pair not in access.verdicts or judged.verdict is not Verdict.NOT_JUDGED:  # a latency with a range
         return judged
     verdict = access.verdicts[pair]
     if verdict is PeerVerdict.WORKS:

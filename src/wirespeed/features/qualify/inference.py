@@ -55,26 +55,6 @@ class Paths:
         return cls(*map(np.concatenate, zip(*found, strict=True)))
 
 
-@dataclass(frozen=True)
-class Inference:
-    """What explains the slow paths.
-
-    Attributes:
-        culprits: Slow parts, not confirmed yet.
-        reference: Median of the paths that are not slow, in bytes per second.
-        noise: Their relative standard deviation.
-        threshold: Share of the median below which a path is slow.
-        unexplained: Share of the paths between blocks that are slow and that no culprit explains, in the rail
-            with most.
-    """
-
-    culprits: tuple[SlowPart, ...]
-    reference: float
-    noise: float
-    threshold: float
-    unexplained: float = 0.0
-
-
 def reference_of(values: Values, noise: float = 0.0) -> tuple[float, float]:
     """Median and relative standard deviation of the values of paths that are not slow.
 
@@ -145,22 +125,43 @@ def margin(noise: float, count: npt.ArrayLike) -> Values:
     return np.asarray(clusters.SIGMAS_OF_MEDIAN * 1.2533 * noise / np.sqrt(count), dtype=np.float64)
 
 
-def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 0.0) -> Inference:
-    """Name the parts that explain the slow paths.
+def normal_paths(paths: Paths, rails: int, variation: float = 0.0) -> tuple[float, float]:
+    """Median, in bytes per second, and relative standard deviation of the paths that are not slow.
 
     Args:
         paths: Measured paths.
-        blocks: Block of each node; empty if unknown.
         rails: Number of rails.
         variation: Relative standard error of a value, by how much it varied while it was measured: the least
             by which values vary.
     """
     varies = max(spread(paths, rails), variation)
     reference, noise = reference_of(paths.value, varies)
-    noise = max(noise, varies)
-    cut = max(0.0, 1 - max(clusters.LEAST_SLOW, clusters.SIGMAS * noise))
+    return reference, max(noise, varies)
+
+
+def threshold_of(noise: float) -> float:
+    """Share of the median below which a path is slow, from the deviation of those that are not."""
+    return max(0.0, 1 - max(clusters.LEAST_SLOW, clusters.SIGMAS * noise))
+
+
+def explain(
+    paths: Paths, blocks: Sequence[str], rails: int, reference: float, noise: float
+) -> tuple[tuple[SlowPart, ...], float]:
+    """The parts that explain the slow paths, and what they leave unexplained.
+
+    Args:
+        paths: Measured paths.
+        blocks: Block of each node; empty if unknown.
+        rails: Number of rails.
+        reference, noise: Median and deviation of the paths that are not slow (see ``normal_paths``).
+
+    Returns:
+        The slow parts, not confirmed yet, and the share of the paths between blocks that are slow and that
+        none of them explains, in the rail with most.
+    """
     if not reference:
-        return Inference((), reference, noise, cut)
+        return (), 0.0
+    cut = threshold_of(noise)
     names = list(dict.fromkeys(blocks))
     number = {name: i for i, name in enumerate(names)}
     block = np.array([number[name] for name in blocks])
@@ -181,7 +182,7 @@ def explain(paths: Paths, blocks: Sequence[str], rails: int, variation: float = 
     counts = np.bincount(paths.rail[across], minlength=rails)
     left = np.bincount(paths.rail[across & unexplained & (paths.value < cut * reference)], minlength=rails)
     share = float((np.where(left > 1, left, 0) / np.maximum(counts, 1)).max())
-    return Inference(tuple(sorted(culprits, key=lambda c: c.value)), reference, noise, cut, share)
+    return tuple(sorted(culprits, key=lambda c: c.value)), share
 
 
 @dataclass(frozen=True)

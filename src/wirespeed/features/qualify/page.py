@@ -113,7 +113,7 @@ def _messages(found: Qualification) -> dict[str, Any] | None:
                 row.name,
                 [number(row.rates[size], scale, GLANCE) if size in row.rates else "" for size in sizes],
                 row.duration,
-                _verdict_of(row) if found.compared else Verdict.UNKNOWN,
+                _verdict_of(row) if found.compared else Verdict.NOT_JUDGED,
             )
             for row in rows
         ],
@@ -123,7 +123,7 @@ def _messages(found: Qualification) -> dict[str, Any] | None:
 def _verdict_of(row: SizeRow) -> Verdict:
     """The verdict on large messages."""
     if not row.least:
-        return Verdict.UNKNOWN
+        return Verdict.NOT_JUDGED
     return Verdict.PASS if row.large >= row.least else Verdict.FAIL
 
 

@@ -20,7 +20,7 @@ from ...thresholds.clusters import (
     UNEXPLAINED,
 )
 from .cluster import Values, plain
-from .inference import Inference, Paths, deviation, explain, margin, reference_of
+from .inference import Paths, deviation, explain, margin, normal_paths, reference_of, threshold_of
 from .limits import below_alike, below_limits
 from .losses import lossy
 from .measured_topology import Pair, rounds_of_all, topology_of
@@ -170,9 +170,9 @@ class Procedure(RoundRecorder):
             if len(measured) >= CLEAR_PAIR_ROUNDS and self._all_below():
                 break
             if len(measured) == FEWEST_PAIR_ROUNDS:
-                inference = self._explained(measured)
-                clear = not inference.culprits and inference.unexplained < UNEXPLAINED
-                if clear and margin(inference.noise, len(measured)) <= LEAST_SLOW:
+                suspects, unexplained, noise = self._explained(measured)
+                clear = not suspects and unexplained < UNEXPLAINED
+                if clear and margin(noise, len(measured)) <= LEAST_SLOW:
                     break
         silent = set(members) - {  # each direction is what its receiver reports
             node
@@ -191,10 +191,10 @@ class Procedure(RoundRecorder):
         blamed = [node for node in silent if partners[node] & there]
         self._missing |= dict.fromkeys(blamed, _SILENT)
         self._partners = int(np.median([len(others) for others in partners.values()])) if partners else 0
-        inference = self._explained(measured)
-        self._noise, self._threshold = inference.noise, inference.threshold
+        suspects, _, self._noise = self._explained(measured)
+        self._threshold = threshold_of(self._noise)
         # Where paths vary this much, chance makes some of them slow.
-        return inference.culprits if inference.threshold >= LEAST_THRESHOLD else ()
+        return suspects if self._threshold >= LEAST_THRESHOLD else ()
 
     def _all_below(self) -> bool:
         """Whether all paths of two nodes reach less than their NICs carry, so more rounds say no more."""
@@ -202,11 +202,15 @@ class Procedure(RoundRecorder):
         below = {(frozenset(part.nodes), part.rail) for part in below_limits(found) if part.sends is None}
         return bool(below) and below == {(frozenset(path[:2]), path[2]) for path in found.paths}
 
-    def _explained(self, measured: Sequence[tuple[Sequence[Pair], Values]]) -> Inference:
-        """What explains the slow paths of rounds of pairs."""
+    def _explained(
+        self, measured: Sequence[tuple[Sequence[Pair], Values]]
+    ) -> tuple[tuple[SlowPart, ...], float, float]:
+        """What explains the slow paths of rounds of pairs, the share that it does not, and the noise."""
         of_pairs = [each.variation for each in self.rounds if each.stage is Stage.PAIRS]
         variation = float(np.median(of_pairs)) if of_pairs else 0.0
-        return explain(Paths.of(measured), self.blocks, self.cluster.rails, variation)
+        paths, rails = Paths.of(measured), self.cluster.rails
+        reference, noise = normal_paths(paths, rails, variation)
+        return *explain(paths, self.blocks, rails, reference, noise), noise
 
     def _confirm(self, suspects: Sequence[SlowPart], members: list[int]) -> list[SlowPart]:
         """Measure each suspect again with nodes that are not; return those that are slow each time."""

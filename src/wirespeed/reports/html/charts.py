@@ -158,7 +158,7 @@ class ColorScale:
         for value, judgement in known:
             if judgement and judgement.normal and judgement.verdict is Verdict.PASS:
                 passed.append(_speed(unit, value, judgement.normal))
-            elif judgement is None or judgement.verdict is Verdict.UNKNOWN:
+            elif judgement is None or judgement.verdict is Verdict.NOT_JUDGED:
                 others.append(value)
         return cls(
             unit,
@@ -176,11 +176,11 @@ class ColorScale:
         """
         if not self.colored or not value:
             return ""
-        verdict = judgement.verdict if judgement else Verdict.UNKNOWN
+        verdict = judgement.verdict if judgement else Verdict.NOT_JUDGED
         if judgement and judgement.normal:
             verdict = Verdict.IMPLAUSIBLE if judgement.is_above else verdict
             return step(_speed(self.unit, value, judgement.normal) / self.center, verdict)
-        if verdict is Verdict.UNKNOWN and self.middle:
+        if verdict is Verdict.NOT_JUDGED and self.middle:
             return step(_speed(self.unit, value, self.middle))
         return ""
 

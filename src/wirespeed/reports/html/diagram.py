@@ -36,7 +36,7 @@ _LARGEST = 400 * GB
 _THICK, _THIN = 9.0, 2.0
 #: Drawings of more GPUs than this are a tangle; a matrix of pairs takes their place.
 MOST_DRAWN = 16
-_HARMLESS = (Verdict.PASS, Verdict.UNKNOWN, Verdict.WAIVED)
+_HARMLESS = (Verdict.PASS, Verdict.NOT_JUDGED, Verdict.WAIVED)
 
 
 @dataclass(frozen=True)

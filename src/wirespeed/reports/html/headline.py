@@ -203,7 +203,7 @@ def notes(judged: Judged) -> Iterator[tuple[Verdict, str]]:
         yield Verdict.FAIL, f"Wrong data: {wrong}: {some(wrong.testcases, _NAMED)}"
     for text in check.baseline.notes if check.baseline else ():
         yield Verdict.WARN, f"Baseline: {text}"
-    yield from ((Verdict.UNKNOWN, capital(text)) for text in judged.by.lacking)
+    yield from ((Verdict.NOT_JUDGED, capital(text)) for text in judged.by.lacking)
     yield from ((Verdict.FAIL, f"Slow: {culprit_text(culprit)}") for culprit in check.culprits)
     if diagnosis.unexplained and diagnosis.slow:
         slow = many(diagnosis.slow, "slow value")

@@ -77,11 +77,11 @@ def uses(judged: Judged) -> list[Use]:
     used = []
     for i, link in enumerate(machine.links):
         value, judgement = best.get(i, (None, None))
-        if judgement and judgement.culprits and i not in blamed:
-            ends = {end for suspect in judgement.culprits for end in suspect.ends}
+        if judgement and judgement.culprit and i not in blamed:
+            ends = {end for suspect in judgement.culprit.suspects for end in suspect.ends}
             if ends.isdisjoint((link.source, link.destination)):
                 judgement = None  # something else made the value low
-        verdict = judgement.verdict if judgement else Verdict.UNKNOWN
+        verdict = judgement.verdict if judgement else Verdict.NOT_JUDGED
         verdict = worst((verdict, *blamed.get(i, ())))
         normal = judgement.normal if judgement else None
         speed = (judgement.value or 0.0) / normal if judgement and normal else None
@@ -109,6 +109,6 @@ def _blamed(machine: Machine, check: Check) -> dict[int, list[Verdict]]:
     return grouped(
         (i, judgement.verdict)
         for judgement in check.judgements
-        for suspect in judgement.culprits
+        for suspect in (judgement.culprit.suspects if judgement.culprit else ())
         for i in links.get(suspect, ())
     )

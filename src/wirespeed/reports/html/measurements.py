@@ -165,7 +165,7 @@ def _counted(judgements: Sequence[Judgement]) -> str:
     counts = Counter(judgement.verdict for judgement in judgements if judgement.key.column)
     bad, normal = not_as_expected(judgements), counts[Verdict.PASS]
     judged = many(sum(bad.values()) + normal, "value")
-    unjudged = sum(counts[verdict] for verdict in (Verdict.UNKNOWN, Verdict.BUSY, Verdict.INTERRUPTED))
+    unjudged = sum(counts[verdict] for verdict in (Verdict.NOT_JUDGED, Verdict.BUSY, Verdict.INTERRUPTED))
     parts = [
         *(f"{count} of {judged} {word}" for word, count in bad.items()),
         f"{normal} normal" if normal and not bad else "",

@@ -14,7 +14,7 @@ from ...results.compare import Comparison
 from ...results.read_many import Unreadable, no_collections
 from ...statistics import grouped
 from ...units import many
-from ..comparisons import VERDICTS, counted, likely_cause, sentence, side_of
+from ..comparisons import counted, likely_cause, sentence, side_of, verdict_on
 from ..looks import SIGNS
 from .comparison import Compared, ComparedRun, compared, compared_sides
 from .embedded import ROOM
@@ -62,7 +62,7 @@ def page_of_sides(comparison: Comparison, unreadable: Sequence[Unreadable] = ())
     """
     before, after = comparison.before[:_MOST_BEFORE], comparison.after[:1]
     views = _views([Judged(document) for document in (*before, *after)], ROOM, ())
-    verdict, (cause, advice) = VERDICTS[comparison.conclusion], likely_cause(comparison)
+    verdict, (cause, advice) = verdict_on(comparison), likely_cause(comparison)
     text = "; likely cause: ".join(filter(None, (sentence(comparison), cause)))
     sides = (f"before: {side_of(comparison.before)}", f"after: {side_of(comparison.after)}")
     last: Headline = views[-1]["headline"]

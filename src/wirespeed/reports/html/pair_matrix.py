@@ -50,7 +50,7 @@ def pair_matrix(judged: Judged, gpus: Sequence[str], uses: Sequence[Use]) -> Ele
 def _badness(judgement: Judgement | None) -> tuple[int, float]:
     """A sort key: the worst verdict, then the slowest."""
     if judgement is None or not judgement.normal:
-        return Verdict.UNKNOWN.rank, 0.0
+        return Verdict.NOT_JUDGED.rank, 0.0
     return judgement.verdict.rank, (judgement.value or 0.0) / judgement.normal
 
 

@@ -92,7 +92,7 @@ _SIGNS = {
     Verdict.WARN: "at the lower end of the range, or below its peers",
     Verdict.BUSY: "measured while other processes used the device",
     Verdict.INTERRUPTED: "interrupted",
-    Verdict.UNKNOWN: "not judged",
+    Verdict.NOT_JUDGED: "not judged",
     Verdict.PASS: "as expected",
     Verdict.WAIVED: "skipped or accepted",
 }

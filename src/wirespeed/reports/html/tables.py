@@ -137,7 +137,7 @@ def rows(title: str, parts: Sequence[Part]) -> Markup:
         }
         cells = [cell_of.get(i, ("", "", "", "-")) for i in range(len(labels))]
         cells += [("x", "", "", expectation.removeprefix("expected "))] if any(ranges) else []
-        name, is_known = part.result.name, part.at or part.verdict is not Verdict.UNKNOWN
+        name, is_known = part.result.name, part.at or part.verdict is not Verdict.NOT_JUDGED
         lines.append(
             {"at": part.at, "fixed": "i" if across else "j", "index": 0, "case": one_line(name), "name": name,
              "sign": shown(part.verdict) if is_known else None, "cells": cells}
