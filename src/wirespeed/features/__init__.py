@@ -185,8 +185,8 @@ FEATURES = (
         "history",
         commands={"history": Command("command", "show what changed on this machine, and since when")},
         results="page",
-        remember="remembered:remember",
-        past="remembered:with_past",
+        remember="other_commands:remember",
+        past="other_commands:with_past",
     ),
     Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}, compared="analysis:behind"),
     Feature(
