@@ -274,7 +274,7 @@ def _compare(
     fitting = [
         judgement
         for judgement in judgements
-        if judgement.key.column and any(fnmatchcase(judgement.key.testcase, name) for name in gate.testcases)
+        if judgement.key.column and any(fnmatchcase(judgement.key.tested, name) for name in gate.testcases)
         and judgement.unit is Unit.RATE and not {judgement.key.row, judgement.key.column} & others
         and (
             judgement.verdict is not Verdict.BUSY if judgement.value is not None

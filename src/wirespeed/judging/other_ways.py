@@ -5,7 +5,7 @@ tree, as those of PCIe do; and a pair is about as fast in one direction as in th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 
@@ -67,11 +67,23 @@ def by_other_ways(
         final: Cells for which the user or a baseline says what is expected.
         machine: The machine.
     """
+    of_runs = grouped((cell.key.testcase.removeprefix(cell.key.tested), i) for i, cell in enumerate(cells))
+    found: dict[int, Judgement] = {}
+    for chosen in of_runs.values():  # a log may have several runs of the same testcases
+        own = {i: cells[i]._replace(key=cells[i].key._replace(testcase=cells[i].key.tested)) for i in chosen}
+        found |= _of_run(judged, own, final, machine)
+    return found
+
+
+def _of_run(
+    judged: list[Judgement], cells: Mapping[int, Placed], final: Collection[int], machine: Machine
+) -> dict[int, Judgement]:
+    """The same for some cells, by their index."""
     gpus = {gpu.name for gpu in MachineVertices(machine).gpus}
     rates: _Rates = {}
-    for judgement, measured in zip(judged, cells, strict=True):
+    for i, measured in cells.items():
         key, value = measured.key, measured.cell.value
-        if not value or judgement.verdict is Verdict.IMPLAUSIBLE or measured.result.collective:
+        if not value or judged[i].verdict is Verdict.IMPLAUSIBLE or measured.result.collective:
             continue
         name = key.testcase, key.table if key.testcase == BY_HOST else ""
         rates.setdefault(name, {})[key.row, key.column] = value
@@ -81,7 +93,7 @@ def by_other_ways(
         for (row, column), rate in rates.get((copy, ""), {}).items()
         for end in (row, column)
     }
-    trees = {i for i, measured in enumerate(cells) if _is_tree(measured, machine)}
+    trees = {i for i, measured in cells.items() if _is_tree(measured, machine)}
     known: _Known = {}
     for i in sorted(trees) if len(gpus) <= _MOST_GPUS else ():
         key, links = cells[i].key, [machine.links[link] for link, *_ in cells[i].cell.links]

@@ -166,7 +166,11 @@ class _Summary:
         if bad := self.counts[Verdict.FAIL] + self.counts[Verdict.WARN] - len(faster):
             unknown = "no cause is known", advised.NO_CAUSE
             if self.named is not None and self.named.cells:
-                unknown = f"{self.named.cause.title}, which does not explain all", advised.NO_CAUSE
+                title, part = self.named.cause.title, self.named.cells < self.named.slow
+                unknown = (
+                    f"{title}, which does not explain all" if part else f"possibly, {title}",
+                    advised.NO_CAUSE,
+                )
             why, advice = self._in_use() or unknown
             return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
         if faster:

@@ -139,7 +139,7 @@ class References:
 
     def _found(self, measured: Placed) -> Reference | None:
         cell, limit = measured.cell, measured.cell.limit
-        if measured.key.testcase == READ and not measured.key.table and cell.value is not None:
+        if measured.key.tested == READ and not measured.key.table and cell.value is not None:
             return self._of_host_memory(measured)
         if not limit or cell.value is None or not cell.expected or cell.shared:
             return None
@@ -148,7 +148,7 @@ class References:
         limit *= slowest_possible(self._machine, cell)
         if measured.result.collective is not None:
             return self._of_collective(measured, limit)
-        like = _LIKE.get(measured.key.testcase)
+        like = _LIKE.get(measured.key.tested)
         if like is None or measured.key.table:
             return None
         if not self._document.imported and measured.key.bytes < _LARGE_COPY:
@@ -192,7 +192,7 @@ class References:
         """
         cell, run = measured.cell, measured.result.collective
         if run is None or run.operation == SENDRECV:
-            if run is None and directions_of(measured.key.testcase, measured.key.table, cell.row) != 1:
+            if run is None and directions_of(measured.key.tested, measured.key.table, cell.row) != 1:
                 return None
             assert cell.expected
             one = _of_others(network.shares(network.MESSAGE), cell.expected[1] / TYPICAL_OF_LINE, OF_NETWORKS)

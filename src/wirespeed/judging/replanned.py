@@ -24,7 +24,7 @@ from ..hardware.topology import Machine
 from ..measurement import Measurement
 from ..model import Engine
 from ..options import PlanOptions, declared
-from ..results.cells import Key, key_of
+from ..results.cells import Key, key_of, without_number
 from ..results.imported_limits import allowed, with_cores
 from ..tables import BUSBW, Cell
 from ..testcases.collectives import collective, members
@@ -151,11 +151,12 @@ def _collective(
 
 
 def tested(result: TestcaseResult) -> Testcase | None:
-    """The testcase of a result, with the engine that it used; None if this version has none."""
-    case = next((case for case in TABLE if case.name == result.name), None)
-    if case and case.engine is Engine.SM and result.engine == Engine.SM_BULK:
-        return dataclasses.replace(case, engine=Engine.SM_BULK)
-    return case
+    """The testcase of a result, with its name and the engine that it used; None if this version has none."""
+    case = next((case for case in TABLE if case.name in (result.name, without_number(result.name))), None)
+    if case is None:
+        return None
+    is_bulk = case.engine is Engine.SM and result.engine == Engine.SM_BULK
+    return dataclasses.replace(case, name=result.name, engine=Engine.SM_BULK if is_bulk else case.engine)
 
 
 def plan_options(document: Document) -> PlanOptions:

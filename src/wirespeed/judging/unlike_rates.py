@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator
 from itertools import combinations
 
 from ..document import Document, TestcaseResult
 from ..measurement import Unit
+from ..results.cells import without_number
 from ..statistics import grouped
 from ..tables import BUSBW, Table
 from ..thresholds.causes import UNLIKE, UNLIKE_BYTES
@@ -15,8 +15,6 @@ from ..units import GB, format_size
 from .path_kinds import COLLECTIVES, GPU_GPU, HOST_GPU, PROCESSES, path_kind
 
 _KINDS = (COLLECTIVES, PROCESSES, HOST_GPU, GPU_GPU)
-#: End of the names of further runs of a test.
-_AGAIN = re.compile(r"_\d+$")
 #: Place of a value in a result: table, row, column.
 _Place = tuple[str, str, str]
 
@@ -44,8 +42,7 @@ def by_settings(document: Document) -> tuple[frozenset[str], frozenset[str]]:
     """
     helping, slowed = set[str](), set[str]()
     for several in _runs(_rated(document)) if document.imported else ():
-        _, ordered = _ordered(several)
-        for (low, slow), (high, fast) in combinations(ordered, 2):
+        for (low, _, slow), (high, _, fast) in combinations(_ordered(several), 2):
             if low < UNLIKE * high:
                 helping |= {*fast.settings} - {*slow.settings}
                 slowed |= {slow.name} if {*slow.settings} - {*fast.settings} else set()
@@ -61,7 +58,7 @@ def _runs(results: list[TestcaseResult]) -> Collection[list[TestcaseResult]]:
     """The runs of each test."""
     names = {result.name for result in results}
     return grouped(
-        ((base if (base := _AGAIN.sub("", result.name)) in names else result.name, result.collective), result)
+        ((base if (base := without_number(result.name)) in names else result.name, result.collective), result)
         for result in results
     ).values()
 
@@ -70,31 +67,35 @@ def _kind(result: TestcaseResult) -> object:
     return path_kind(result.name, collective=result.collective is not None)
 
 
-def _ordered(results: list[TestcaseResult]) -> tuple[int, list[tuple[float, TestcaseResult]]]:
-    """The largest size that runs of a test have in common, and their rates at it, the slowest first."""
+def _ordered(results: list[TestcaseResult]) -> list[tuple[float, int, TestcaseResult]]:
+    """The rates of runs of a test at the largest size that they have in common, the slowest first.
+
+    The runs of a testcase without a sweep have one size each, in bytes.
+    """
     values = [_rates(result) for result in results]
     common = set[_Place]().union(*values).intersection(*values)
     if len(values) < 2 or not common:
-        return 0, []
+        return []
     place = max(common, key=lambda place: (values[0][place][0], place))
-    rates = zip((own[place][1] for own in values), results, strict=True)
-    return values[0][place][0], sorted(rates, key=lambda pair: pair[0])
+    rates = ((*own[place][::-1], result) for own, result in zip(values, results, strict=True))
+    return sorted(rates, key=lambda rate: rate[0])
 
 
 def _of_runs(results: list[TestcaseResult]) -> Iterator[str]:
     """Yield how runs of a test differ at the largest size that they have in common."""
-    size, ordered = _ordered(results)
+    ordered = _ordered(results)
     if not ordered:
         return
-    (low, slow), (high, fast) = ordered[0], ordered[-1]
+    (low, size, slow), (high, other, fast) = ordered[0], ordered[-1]
     if low < UNLIKE * high:
         at = f" at {format_size(size)}" if size else ""
+        of_other = f" ({format_size(other)})" if other != size else ""
         if slow.settings != fast.settings:
             slower, faster = (_called(result, other) for result, other in ((slow, fast), (fast, slow)))
             times = f"{high / GB:.4g} ({high / low:.3g} times as much)"
-            yield f"{slower} reaches {low / GB:.4g} GB/s{at}, {faster} {times}"
+            yield f"{slower} reaches {low / GB:.4g} GB/s{at}, {faster}{of_other} {times}"
         else:
-            yield f"{slow.name} reaches {_compared(low, fast.name, high, at)}"
+            yield f"{slow.name} reaches {_compared(low, fast.name + of_other, high, at)}"
 
 
 def _called(result: TestcaseResult, other: TestcaseResult) -> str:

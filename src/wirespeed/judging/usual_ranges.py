@@ -107,7 +107,7 @@ class UsualRanges:
 
     def of(self, measured: Placed) -> UsualRange | None:
         """What is known about a value; None if nothing is."""
-        name, row, column = measured.key.testcase, measured.key.row, measured.key.column
+        name, row, column = measured.key.tested, measured.key.row, measured.key.column
         if name in _GPU_LATENCIES:
             return self._of_gpu(_GPU_LATENCIES[name], row, column)
         if name == PEER_ACCESS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -11,6 +12,14 @@ from ..hardware.topology import Machine
 from ..measurement import Unit
 from ..model import Engine
 from ..tables import Cell, Table
+
+#: End of the names of further runs of a testcase in one log.
+_AGAIN = re.compile(r"_\d+$")
+
+
+def without_number(name: str) -> str:
+    """The name of a testcase, of which a log has several runs, without the number of the run."""
+    return _AGAIN.sub("", name)
 
 
 class Key(NamedTuple):  # a tuple, because there are many
@@ -28,6 +37,11 @@ class Key(NamedTuple):  # a tuple, because there are many
     row: str
     column: str
     bytes: int = 0
+
+    @property
+    def tested(self) -> str:
+        """The name of the testcase without the number of a further run of it in one log."""
+        return without_number(self.testcase)
 
     @property
     def place(self) -> str:

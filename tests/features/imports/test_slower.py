@@ -100,6 +100,27 @@ def test_a_slower_log_never_gets_a_milder_verdict(name: str) -> None:
         assert found == sorted(found, reverse=True), (what, gpu, found)
 
 
+@pytest.mark.parametrize(
+    "name",
+    ["published/nvbandwidth-a100-readme", "published/nvbandwidth-h100-azure", "logs/p2p-slower-than-host"],
+)
+@pytest.mark.parametrize("by", [1.0, 0.9, 0.8, 0.7])
+def test_a_further_run_in_a_log_is_judged_like_the_first(name: str, by: float) -> None:
+    """By what others of the model reach, and beside the other ways of its own run."""
+    file = DATA / f"{name}.txt"
+    (log,) = imports._understood(str(file), file.read_bytes())
+    changed = scaled(log, lambda *_: by)
+    alone = judge(imports._document([str(file)], [changed], None, None)).judgements
+    both = judge(imports._document([str(file)], [log, changed], None, None)).judgements
+    again = {j.key._replace(testcase=j.key.tested): j for j in both if j.key.testcase != j.key.tested}
+    assert len(again) == len(alone) > 5
+    for judgement in alone:
+        found = again[judgement.key]
+        assert (found.verdict, found.least, found.normal) == (
+            judgement.verdict, judgement.least, judgement.normal,
+        )  # fmt: skip
+
+
 def measured_slower(document: Document, factor: Factor) -> Document:
     """A run whose rates are multiplied by a factor, with those of their samples."""
     results = []

@@ -81,6 +81,9 @@ _KEYS = frozenset(_OTHER_WRITE) | {
 }  # fmt: skip
 #: Bytes of a buffer where the log has no note: 64 MiB until 0.2.
 _OLD, _OLD_BYTES, _BYTES = (0, 2), 64 * MIB, 512 * MIB
+#: A command that runs the tool, and the option with the size of its buffers, in MiB.
+_COMMAND = re.compile(r"(?:^|[\s/])(?:nv|sail)bandwidth(?: (?!Version)(.*))?$")
+_SIZE_OPTION = re.compile(r"(?:^| )(?:-b ?|--bufferSize[ =])(\d{1,7})(?: |$)")
 #: Maximum difference of a sum of values with two decimals from the sum in the log, for each value.
 _ROUNDING = 0.006
 
@@ -92,8 +95,20 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
     if first and starts and not any(_RUNNING.match(line) for line in lines[: starts[0]]):
         starts[0], first = 0, []
     bounds = [*first, *starts, len(lines)]
+    before = 0
     for begin, end in pairwise(bounds):
-        yield _TextOfRun(lines[begin:end]).log()
+        # The command of a run follows what the run before printed.
+        printed = (i for i in range(begin, end) if _VERSION.match(lines[i]) or _RUNNING.match(lines[i]))
+        output = next(printed, begin)
+        yield _TextOfRun(lines[begin:end]).log(_size_of(lines[before:output]))
+        before = output
+
+
+def _size_of(lines: Sequence[str]) -> int:
+    """Bytes of the buffers of the last command in some lines; 0 if it does not say."""
+    commands = [match[1] or "" for line in lines if (match := _COMMAND.search(line.strip()))]
+    size = _SIZE_OPTION.search(commands[-1]) if commands else None
+    return int(size[1]) * MIB if size else 0
 
 
 class _TextOfRun:
@@ -109,8 +124,8 @@ class _TextOfRun:
         self._whole = self._ratios = False
         self._summed: set[str] = set()
 
-    def log(self) -> FoundLog:
-        """The log that the lines contain."""
+    def log(self, size: int) -> FoundLog:
+        """The log that the lines contain; ``size`` is what the command says of buffers, in bytes, or 0."""
         at = 0
         while at < len(self.lines):
             at = self._line(at)
@@ -120,7 +135,7 @@ class _TextOfRun:
         for name in rates if self._whole and self._summed else ():
             if name not in self._summed:
                 self.found.doubt(f"no sum of {name}")
-        _finish(self.found, small=self._small)
+        _finish(self.found, small=self._small, asked=size)
         return self.found
 
     def _closes(self) -> None:
@@ -377,10 +392,17 @@ def _labels(case: str, columns: int) -> tuple[tuple[str, ...], tuple[str, ...], 
     return rows, gpus, ("CPU" if "host" in case and rows != gpus else "GPU", "GPU")
 
 
-def _finish(log: FoundLog, small: bool) -> None:
-    """Set the size of the buffers and the GPUs, and recognise a simulated machine."""
+def _finish(log: FoundLog, small: bool, asked: int = 0) -> None:
+    """Set the size of the buffers and the GPUs, and recognise a simulated machine.
+
+    Args:
+        log: The log.
+        small: Whether it notes that the buffers are smaller than usual.
+        asked: Size of the buffers as the command says, in bytes; 0 if it does not.
+    """
     version = _release(log)
-    size = 0 if small else _OLD_BYTES if version is not None and version <= _OLD else _BYTES
+    usual = _OLD_BYTES if version is not None and version <= _OLD else _BYTES
+    size = asked or (0 if small else usual)
     keys: defaultdict[str, set[str]] = defaultdict(set)
     for table in log.tables:
         keys[table.testcase].add(table.key)
