@@ -124,7 +124,8 @@ class TestcaseResult(msgspec.Struct, frozen=True, omit_defaults=True):
         busy: Devices that another process used meanwhile -> how, to be read after "is".
         collective: The collective, if the testcase measures one.
         left_out: Number of values for which the time limit of the run left no time.
-        settings: Settings of NCCL of an imported run, ``NAME=value``, of which those of one file may differ.
+        settings: Settings of an imported run, of which those of one file may differ: of NCCL, ``NAME=value``,
+            and what binds its CPUs and memory.
     """
 
     __test__ = False

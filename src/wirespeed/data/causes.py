@@ -76,6 +76,7 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         text: Its section in ``docs/reference/causes.md``.
         shows: What the command shows then; empty if that is plain.
         collectives: Whether it slows only collectives down.
+        only_pairs: Whether it slows only transfers between GPUs down, and collectives.
         setting: Whether the user, another process or the configuration of the host causes it, so that slow
             values are no failure of the hardware.
         between: Whether the facts of several hosts together show it.
@@ -95,6 +96,7 @@ class Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
     shows: str = ""
     collectives: bool = False
+    only_pairs: bool = False
     setting: bool = False
     between: bool = False
     only_peers: bool = False

@@ -138,6 +138,7 @@ DIP = Advice(
     "measure this size again; if it stays slow, compare the algorithms and protocols of the library "
     "(for NCCL: NCCL_ALGO, NCCL_PROTO)"
 )
+OTHER_SETTINGS = Advice("measure with the settings of the faster run, and without those of the slower one")
 NO_CAUSE = Advice("follow the steps from a low value to its cause", "wirespeed help slow")
 VERIFY = Advice("measure again, and verify the data: without --no-verify, or with -c 1")
 STALE = Advice("measure again, and find out why the timer or job that repeats it does not")

@@ -256,17 +256,18 @@ def _slow_paths(document: Document) -> list[_Slow]:
 class _Slow:
     """A slow cell: its key, and kind, host and device of each end of the links that it loads.
 
-    The settings of its run are None if the facts of the host have them.
+    The settings of its run are None if the facts of the host have them. Of a pair, data moves between GPUs.
     """
 
     key: Key
     links: frozenset[tuple[LinkKind, str, str]]
     collective: bool
     settings: tuple[str, ...] | None = None
+    is_pair: bool = True
 
     def fits(self, cause: Cause, sign: Sign) -> bool:
         """Whether a cause may slow it down, at the device and host of a sign, in its run."""
-        if cause.collectives and not self.collective:
+        if (cause.collectives and not self.collective) or (cause.only_pairs and not self.is_pair):
             return False
         if self.settings is not None and sign.settings and not {*sign.settings} & {*self.settings}:
             return False
@@ -287,6 +288,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
     network = frozenset((LinkKind.NETWORK, host, "") for host in vertices.hosts if len(vertices.hosts) > 1)
     places = {end: vertices.of(end)[1:] for link in links for end in link.ends}
     of_runs = any(result.settings for result in document.testcases)
+    gpus = {gpu.name for gpu in vertices.gpus}
     return [
         _Slow(
             measured.key,
@@ -299,6 +301,7 @@ def _slow(document: Document, keys: Collection[Key]) -> list[_Slow]:
             | (network if measured.result.collective or not measured.cell.links else frozenset()),
             measured.result.collective is not None,
             measured.result.settings if of_runs else None,
+            measured.result.collective is not None or {measured.key.row, measured.key.column} <= gpus,
         )
         for measured in placed(document)
         if measured.key in keys

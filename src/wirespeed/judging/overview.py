@@ -28,6 +28,7 @@ from .omissions import is_verified, unmeasured
 from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, path_kind, skipped
 from .published import OF_MODEL, OF_NETWORKS, OF_NICS
 from .qualification_verdict import first_words
+from .unlike import by_settings
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Judgement, Verdict
 
@@ -171,7 +172,7 @@ class _Summary:
                     f"{title}, which does not explain all" if part else f"possibly, {title}",
                     advised.NO_CAUSE,
                 )
-            why, advice = self._in_use() or unknown
+            why, advice = self._in_use() or self._by_settings() or unknown
             return f"{many(bad, 'value')} {'is' if bad == 1 else 'are'} worse than expected; {why}", advice
         if faster:
             be, most = "is" if len(faster) == 1 else "are", max(map(fraction, faster))
@@ -231,6 +232,19 @@ class _Summary:
         if advice is not None:
             return replace(advice, do=f"do not use {part}; {advice.do}")
         return Advice(f"do not use {wrong.device}; replace it") if wrong.device else advised.WRONG_PATH
+
+    def _by_settings(self) -> tuple[str, Advice] | None:
+        """The settings of runs of a log that are slower than with others, if no other run is slow."""
+        _, slowed = by_settings(self.document)
+        bad = {j.key.testcase for j in self.check.judgements if j.verdict.is_worse}
+        if not bad or not bad <= slowed:
+            return None
+        of_runs = [
+            (result.name in bad, setting) for result in self.document.testcases for setting in result.settings
+        ]
+        good = {setting for is_slow, setting in of_runs if not is_slow}
+        settings = dict.fromkeys(setting for is_slow, setting in of_runs if is_slow and setting not in good)
+        return f"only with {', '.join(settings)}", advised.OTHER_SETTINGS
 
     def _no_problem(self) -> tuple[str, Advice]:
         """What was judged although nothing is wrong, or why not, and what to do about it."""

@@ -40,6 +40,13 @@ ANSWERS = (
     Answer("advice-machine-all-gpus", ("--machine", "gb200-128"), 0, ("683 GB/s", "PASS")),
     Answer("multinode-advice", (), 0, ("798 GB/s", "56 values OK"), ("what to do",)),
     Answer("multinode-advice", ("--machine", "gb200-8"), 0, ("798 GB/s", "56 values OK"), ("what to do",)),
+    # A command binds the program to the memory of the other socket.
+    Answer(
+        "numactl-other-node", (), 3,
+        ("2 values are worse than expected; only with numactl -m1 -N1", "_ce with numactl -m0 -N0 12.74"),
+        ("reduced width", "no access to each other"),
+    ),
+    Answer("far-memory-and-topology", (), 3, ("possibly, a PCIe link",), ("no access to each other",)),
     # Each command has its size.
     Answer(
         "three-buffer-sizes", (), 3,

@@ -5,7 +5,7 @@ names programs, too, such as the one that will run next, so that only commands a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from ...backends.nccl.debug import matters
 from . import scan
@@ -53,6 +53,8 @@ _UNDERSTOOD = re.compile(
     r"_perf\b|(nv|sail)bandwidth|p2pBandwidthLatencyTest|bandwidthTest|stream|\bosu_|\bmlc\b|"
     r"\bib_(write|read|send|atomic)_|IMB-|nvidia-smi", re.I
 )  # fmt: skip
+#: What binds a program to CPUs or memory, with its options.
+_BINDING = re.compile(r"\b(?:numactl|taskset)(?:\s+-[a-zA-Z-]+[=\s]?[\d,:x-]*(?=\s))+")
 #: Maximum number of lines and characters of a command, and of characters of a title.
 _MOST_LINES, _LONGEST, _LONGEST_TITLE = 40, 8000, 120
 #: Maximum number of settings of a run.
@@ -66,6 +68,13 @@ def command_of(line: str) -> str:
         return line[match.end() :].strip()
     bare = line[_LABEL.match(line).end() :].strip()  # type: ignore[union-attr]  # matches nothing, too
     return bare if _BARE.fullmatch(bare) else ""
+
+
+def binding(lines: Sequence[str]) -> tuple[str, ...]:
+    """How the last command in some lines binds CPUs and memory; nothing if it does not."""
+    commands = [command for line in lines if (command := command_of(line.strip()))]
+    bound = _BINDING.search(commands[-1]) if commands else None
+    return (scan.text(" ".join(bound[0].split())),) if bound else ()
 
 
 class Commands:

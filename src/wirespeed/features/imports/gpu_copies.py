@@ -13,6 +13,7 @@ from ...hardware.facts import Fact
 from ...measurement import Unit
 from ...units import GB, MIB, MICRO, many
 from . import scan
+from .commands import binding
 from .log import HOST_COPIES, FoundLog, FoundTable, Tool
 from .log_parts import curve, each, runs
 
@@ -80,8 +81,13 @@ class _Run:
 def _read_of_bandwidth(lines: Sequence[str]) -> Iterator[FoundLog]:
     """Yield the runs of the tool that some lines contain; runs on different GPUs are one log."""
     together: list[_Run] = []
+    before: Sequence[str] = ()
     for part in _parts(lines):
         run = _run_of_bandwidth(part)
+        begun = (i for i, line in enumerate(part) if _START_BANDWIDTH.match(line))
+        # The command of a run precedes its first line; it follows what the run before printed.
+        run.log.settings = binding([*before, *part[: next(begun, 0)]])
+        before = part
         if together and not _fits(together, run):
             yield _log(together)
             together = []
@@ -150,6 +156,7 @@ def _log(together: Sequence[_Run]) -> FoundLog:
     first = together[0].log
     for run in together[1:]:
         first.lines += run.log.lines
+        first.settings = first.settings if run.log.settings == first.settings else ()
         for name in ("unknown", "failures", "warnings"):
             getattr(first, name).extend(getattr(run.log, name))
     devices = {device: model for run in together for device, model in run.devices.items()} or {0: ""}
@@ -195,7 +202,7 @@ def _tables(
 
 
 #: How these logs are read.
-BANDWIDTH_TEST = Tool(_START_BANDWIDTH, _read_of_bandwidth)
+BANDWIDTH_TEST = Tool(_START_BANDWIDTH, _read_of_bandwidth, commands=True)
 #: Lines with which a log of this tool begins; an excerpt begins with a matrix.
 _START_P2P = re.compile(
     r"\[P2P \(Peer-to-Peer\) GPU Bandwidth Latency Test\]|P2P Connectivity Matrix|"

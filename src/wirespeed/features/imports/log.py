@@ -141,7 +141,8 @@ class FoundLog:
             there are.
         runs_on: Indices of the machine's GPUs that the run used, if the log names more; empty: not known.
         of_other_vendor: Whether the file names GPUs of another vendor than NVIDIA, or their libraries.
-        settings: Settings of NCCL of the run, ``NAME=value``: of its command, and as NCCL prints them.
+        settings: Settings of the run: of NCCL, ``NAME=value``, of its command and as NCCL prints them; what
+            binds its CPUs and memory.
         closed: Whether the tool has printed its last line, so that what fails then is another program.
     """
 

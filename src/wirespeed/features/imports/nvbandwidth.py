@@ -15,6 +15,7 @@ from ...measurement import Unit
 from ...testcases.table import TABLE
 from ...units import GB, MIB, NANO
 from . import scan
+from .commands import binding
 from .log import FoundLog, FoundTable, Tool
 from .log_parts import gpus_of
 
@@ -100,7 +101,9 @@ def _read(lines: Sequence[str]) -> Iterator[FoundLog]:
         # The command of a run follows what the run before printed.
         printed = (i for i in range(begin, end) if _VERSION.match(lines[i]) or _RUNNING.match(lines[i]))
         output = next(printed, begin)
-        yield _TextOfRun(lines[begin:end]).log(_size_of(lines[before:output]))
+        log = _TextOfRun(lines[begin:end]).log(_size_of(lines[before:output]))
+        log.settings = binding(lines[before:output])
+        yield log
         before = output
 
 
@@ -429,4 +432,4 @@ def _release(log: FoundLog) -> tuple[int, int] | None:
 
 
 #: How these logs are read.
-NVBANDWIDTH = Tool(_START, _read, _of_json)
+NVBANDWIDTH = Tool(_START, _read, _of_json, commands=True)
