@@ -19,6 +19,7 @@ from wirespeed.features.qualify.lossy_cables import lossy
 from wirespeed.hardware.judged_sizes import is_judged, is_small
 from wirespeed.hardware.link_graph import Demand, Network
 from wirespeed.judging import gates, single_value
+from wirespeed.judging.criteria import BY_LIMITS
 from wirespeed.judging.verdict import Judgement, Verdict
 from wirespeed.measurement import Unit
 from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
@@ -52,7 +53,9 @@ def slower(value: float) -> CellValues:
 
 def fails(value: float, spread: float) -> bool:
     cell = BaselineCell("t", "", "a", "b", 0, Unit.RATE, 100.0, spread, 3)
-    judged = single_value._by_baseline(Judgement(KEY, Unit.RATE, Verdict.PASS, value), value, cell, 0.05)
+    judged = single_value._by_baseline(
+        Judgement(KEY, Unit.RATE, Verdict.PASS), value, cell, BY_LIMITS.tolerance
+    )
     return judged.verdict is Verdict.FAIL
 
 
@@ -110,8 +113,9 @@ def outlier(value: float, peers: int = 20, spread: float = 0.0) -> bool:
 
 
 def gap(width: float) -> bool:
-    low, high = np.linspace(80, 90 - width / 2, 30), np.linspace(90 + width / 2, 100, 30)
-    return boundary([*low, *high]) is not None
+    """Whether there are two groups if the widest empty range between 80 and 100 is this."""
+    bridge = [80 + (20 - width) / 5 * i for i in range(1, 6)]
+    return boundary([80.0] * 20 + bridge + [100.0] * 20) is not None
 
 
 #: Threshold -> what it decides, with a number just below and just above.
@@ -124,8 +128,8 @@ EDGES: dict[str, tuple[Callable[[float], object], float, float]] = {
     "FEWEST_PARTNERS": (lambda rounds: sent_again(0.1, rounds=int(rounds)), 2, 3),
     "FEWEST_RUNS": (lambda runs: steps(int(runs), 0.5), 7, 8),
     "GROUP_DEVIATIONS": (lambda low: groups(low, spread=1.0), 88.1, 88.2),
-    "GROUP_FRACTION": (lambda count: groups(80, int(count), 200 - int(count)), 5, 6),
-    "GROUP_GAP": (gap, 10.1, 10.2),
+    "GROUP_FRACTION": (lambda count: groups(80, int(count), 1000 - int(count)), 29, 30),
+    "GROUP_GAP": (gap, 3.95, 4.05),
     "GROUP_NODES": (lambda count: groups(80, int(count), 20), 2, 3),
     "JUDGED_BLOCK_S": (lambda s: judged_list(1, s, Method.BATCH), 15.9e-6, 16.1e-6),
     "JUDGED_BYTES": (lambda size: is_small(copy(size, "gpu0", "gpu0")), 256 * MIB - 1, 256 * MIB),
