@@ -23,6 +23,7 @@ from ..tables import BUSBW, Cell
 from ..thresholds.values import (
     ALIKE_PCIE,
     DIRECTIONS,
+    DIRECTIONS_AT_ONCE,
     FAR_BELOW,
     JUDGED_BYTES,
     LARGE_ARRAY,
@@ -340,10 +341,12 @@ def tightened(judgement: Judgement, reference: Reference, chance: float = 0.0) -
     )  # fmt: skip
 
 
-#: Copies to the host -> those from it, by the same method. Over PCIe, published rates of both are alike.
+#: Copies from the host -> those to it, by the same method, and by which fraction one may be slower.
 _OTHER_WAY = {
-    f"host_to_device_memcpy_{method}": f"device_to_host_memcpy_{method}" for method in ("ce", "sm")
-}  # fmt: skip
+    f"host_to_device_{both}memcpy_{method}": (f"device_to_host_{both}memcpy_{method}", fraction)
+    for both, fraction in (("", DIRECTIONS), ("bidirectional_", DIRECTIONS_AT_ONCE))
+    for method in ("ce", "sm")
+}
 
 
 def by_other_direction(
@@ -351,18 +354,20 @@ def by_other_direction(
 ) -> Iterator[tuple[int, Judgement]]:
     """Yield the values that would pass, but are slower than the copy in the other direction, by index."""
     known = {gpu.name for gpu in machine.gpus if gpu_sheet(gpu.model)}
-    found = {
-        (*measured.key[:4],): i for i, measured in enumerate(cells)
+    found: dict[tuple[str, ...], int] = {
+        (measured.key.tested, measured.key.testcase.removeprefix(measured.key.tested), *measured.key[1:4]): i
+        for i, measured in enumerate(cells)
         if measured.cell.value and not measured.cell.shared and not measured.key.table
         and measured.key.column in known and _kind(machine, measured.cell) is LinkKind.PCIE
     }  # fmt: skip
-    for (name, table, row, column), i in found.items():
-        other = found.get((_OTHER_WAY[name], table, row, column)) if name in _OTHER_WAY else None
+    for (name, *place), i in found.items():
+        opposite, fraction = _OTHER_WAY.get(name, ("", 0.0))
+        other = found.get((opposite, *place))
         if other is None:
             continue
         slower, faster = sorted((i, other), key=lambda index: cells[index].cell.value or 0.0)
         low, high = (cells[index].cell.value or 0.0 for index in (slower, faster))
-        if low < high * (1 - DIRECTIONS) and judged[slower].verdict in (Verdict.PASS, Verdict.NOT_JUDGED):
+        if low < high * (1 - fraction) and judged[slower].verdict in (Verdict.PASS, Verdict.NOT_JUDGED):
             why = f"{1 - low / high:.0%} slower than the other direction ({cells[faster].key.testcase})"
             yield slower, replace(judged[slower], verdict=Verdict.WARN, why=why)
 

@@ -24,6 +24,10 @@ FAR_BELOW = 0.8
 #: Why: They differ by 5% on eleven H200 hosts, and by 12% on eight RTX 4090s, whose slots differ.
 #: Source: recorded runs
 DIRECTIONS = 0.2
+#: Of copies in both directions at once over PCIe, the slower may be this fraction slower than the faster one.
+#: Why: On good hosts they differ by 0 to 31%, as the memory of the host decides which of them waits.
+#: Source: 44 recorded runs of H100 and H200
+DIRECTIONS_AT_ONCE = 0.45
 #: "As fast as expected" is said from this share of the typical value on.
 #: Why: Machines of one model differ by at most 7% in paths that other programs do not disturb.
 #: Source: recorded runs

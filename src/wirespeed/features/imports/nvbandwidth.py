@@ -21,7 +21,7 @@ from .log_parts import gpus_of
 
 #: Lines with which a log of this tool can begin; an excerpt begins with the title of a table.
 _START = re.compile(
-    r"(nv|sail)bandwidth Version: |Running \w+\.\s*$|"
+    r"(nv|sail)bandwidth Version: |Running \w+\.\s*$|Device \d+: .+ \([0-9a-fA-F]{8}:[0-9a-fA-F]{2}:|"
     r"memcpy (CE|SM|TMA|local) .*\(column\).* bandwidth \(GB/s\)\s*$"
 )
 _VERSION = re.compile(r"((?:nv|sail)bandwidth) Version: v?(\S+)")
