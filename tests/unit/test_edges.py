@@ -21,7 +21,7 @@ from wirespeed.hardware.link_graph import Demand, Network
 from wirespeed.judging import gates, single_value
 from wirespeed.judging.criteria import BY_LIMITS
 from wirespeed.judging.verdict import Judgement, Verdict
-from wirespeed.measurement import Unit
+from wirespeed.measurement import Axis, Unit
 from wirespeed.model import BlockList, Engine, Executor, Memory, MemoryKind, Method, Transfer
 from wirespeed.qualification import Qualification, QualifiedNode, Round, Stage
 from wirespeed.results import baseline
@@ -29,9 +29,10 @@ from wirespeed.results.baseline import BaselineCell
 from wirespeed.results.cells import Key
 from wirespeed.results.comparison_doubts import strays, too_noisy
 from wirespeed.results.comparison_evidence import CellValues
+from wirespeed.results.imported_limits import MESSAGE_BANDWIDTH, ONE_NIC, of_nics, with_network
 from wirespeed.results.significance import Significance
-from wirespeed.tables import Cell
-from wirespeed.units import MIB
+from wirespeed.tables import Cell, Table
+from wirespeed.units import KIB, MIB, Nics
 
 KEY = Key("t", "", "a", "b")
 NETWORK = Network(parse("hgx-h200-2"))
@@ -118,6 +119,14 @@ def gap(width: float) -> bool:
     return boundary([80.0] * 20 + bridge + [100.0] * 20) is not None
 
 
+def message(key: str, size: float) -> object:
+    """The expected range of a message of this size over a NIC."""
+    axis = Axis("size", ("s",), (size,))
+    table = Table(key, "", Unit.RATE, Axis("", ("a",)), axis, (Cell(0, 0, 1e9),))
+    machine = with_network(NETWORK.machine, 50e9, "")
+    return of_nics(machine, "message_bandwidth", table, Nics(50e9, 1)).cells[0].expected
+
+
 #: Threshold -> what it decides, with a number just below and just above.
 EDGES: dict[str, tuple[Callable[[float], object], float, float]] = {
     "AGREEMENT": (disagree, 104.9, 105.1),
@@ -136,6 +145,8 @@ EDGES: dict[str, tuple[Callable[[float], object], float, float]] = {
     "JUDGED_COPY_BYTES": (lambda size: is_small(copy(size, "gpu0", "gpu1")), 128 * MIB - 1, 128 * MIB),
     "JUDGED_COPY_S": (lambda s: judged_list(s, 1e-3, Method.KERNEL), 0.99e-3, 1.01e-3),
     "JUDGED_KERNEL_BLOCK_S": (lambda s: judged_list(1, s, Method.KERNEL), 0.99e-6, 1.01e-6),
+    "LEAST_MESSAGE_BYTES": (lambda size: message(ONE_NIC, size), 64 * KIB - 1, 64 * KIB),
+    "LEAST_OF_MPI_BYTES": (lambda size: message(MESSAGE_BANDWIDTH, size), MIB - 1, MIB),
     "LEAST_STEP": (lambda step: steps(40, step), 0.00495, 0.00505),
     "LEAST_THRESHOLD": (lambda threshold: qualification(threshold).varies, 0.499, 0.501),
     "MEANINGLESS": (lambda at: gates._remark(at, (3.0, 4.0)), 0.99, 1.01),
