@@ -11,7 +11,8 @@ import pytest
 
 from wirespeed.backends.simulated import parse
 from wirespeed.errors import UsageError
-from wirespeed.features.blocks.block_models import Point, best_of, model_of
+from wirespeed.features.blocks.block_models import Model, Point, best_of, model_of
+from wirespeed.features.blocks.text import modelled
 from wirespeed.features.fleet.analysis import boundary, differing, separating
 from wirespeed.features.history.change_points import courses, threshold
 from wirespeed.features.qualify.carriers import TCP, carrier
@@ -84,8 +85,12 @@ def full_from(rate: float) -> int | None:
     """The size of large blocks, of which smaller ones have this rate."""
     sizes = {2**12: rate / 4, 2**14: rate / 2, 2**16: rate, 2**18: 100.0}
     points = [Point(block, 64, Method.LOOP, {Method.LOOP: at}, None) for block, at in sizes.items()]
-    model = model_of(Method.LOOP, points, 100.0)
-    return model.nearly_full if model else None
+    fitted = model_of(Method.LOOP, points, 100.0)
+    return fitted.nearly_full if fitted else None
+
+
+def model(error: float) -> Model:
+    return Model(Method.LOOP, 1e-6, 1e-6, 1e9, error, None)
 
 
 def qualification(threshold: float) -> Qualification:
@@ -151,6 +156,7 @@ EDGES: dict[str, tuple[Callable[[float], object], float, float]] = {
     "LEAST_THRESHOLD": (lambda threshold: qualification(threshold).varies, 0.499, 0.501),
     "MEANINGLESS": (lambda at: gates._remark(at, (3.0, 4.0)), 0.99, 1.01),
     "MIN_PEERS": (lambda peers: outlier(50, int(peers)), 3, 4),
+    "MODEL_ERROR": (lambda error: "depends" in modelled(model(error)), 0.149, 0.151),
     "NEARLY_FULL": (full_from, 89.9, 90.1),
     "NOISY": (lambda loss: too_noisy(loss, 0.0, 0.02), 0.049, 0.051),
     "NOISY_HALF": (lambda half: too_noisy(0.0, half, 0.02), 0.049, 0.051),
