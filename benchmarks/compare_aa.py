@@ -27,7 +27,7 @@ from wirespeed.document import Document
 from wirespeed.measurement import NoiseKind
 from wirespeed.results.cells import Key, key_of, placed
 from wirespeed.results.compare import Change, Outcome
-from wirespeed.results.evidence import noise_of
+from wirespeed.results.comparison_evidence import noise_of
 from wirespeed.results.store import files_in, load
 from wirespeed.tables import Cell
 

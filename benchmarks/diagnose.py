@@ -31,8 +31,8 @@ from wirespeed.data.causes import EFFECTS
 from wirespeed.document import Document
 from wirespeed.hardware.devices import Fault, FaultKind
 from wirespeed.hardware.link_graph import MachineVertices
-from wirespeed.judging.adaptive import Adaptive
 from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.explain_steps import Adaptive
 from wirespeed.results.cells import Key, placed
 
 #: A value that falls by less shows nothing.

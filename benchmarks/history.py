@@ -25,7 +25,7 @@ import numpy as np
 
 import wirespeed
 from wirespeed.document import Document
-from wirespeed.features.history.courses import courses
+from wirespeed.features.history.change_points import courses
 from wirespeed.features.history.events import MachineHistory, judged
 from wirespeed.features.history.history_file import History
 from wirespeed.features.history.page import history_page

@@ -10,10 +10,10 @@ from .document import Document
 from .errors import UsageError
 from .judging import diagnosis
 from .judging import judge as judging
-from .judging.adaptive import Adaptive
 from .judging.check import Check
 from .judging.criteria import Criteria
 from .judging.diagnosis import Diagnosis
+from .judging.explain_steps import Adaptive
 from .judging.gates import GateComparison, compare_gates, load
 from .judging.judged import Judged
 from .reports import Style

@@ -263,7 +263,7 @@ def described(machine: str | Machine | None = None, *, root: str | Path | None =
         MachineError: If the machine does not exist, or the folder is not a system.
     """
     from .backends.recording import machine_in, opened
-    from .backends.tree import HERE
+    from .backends.system_files import HERE
 
     tree = HERE if root is None else opened(root)
     if root is None or isinstance(machine, Machine):

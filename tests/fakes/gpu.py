@@ -25,7 +25,7 @@ from wirespeed.errors import BackendError, Unreachable
 from wirespeed.model import Operation
 
 if TYPE_CHECKING:  # it loads numpy, for which each process of an attempt would wait
-    from wirespeed.backends.native import Call, Failure
+    from wirespeed.backends.call_tables import Call, Failure
 
 #: One entry of a stream: returns False as long as it must wait.
 Step = Callable[[], bool | None]

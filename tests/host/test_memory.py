@@ -9,7 +9,7 @@ import pytest
 from wirespeed.backends.host import kernels, memory
 from wirespeed.backends.host.memory import GRANULE, RESERVE_BYTES, HostBuffer, HostBufferPool
 from wirespeed.backends.host.procfs import available_bytes
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.model import Operation
 from wirespeed.options import RunOptions

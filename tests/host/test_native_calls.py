@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wirespeed.backends.native import COPY, COPY_LIST, WAIT_UNTIL, Failure, Functions
+from wirespeed.backends.call_tables import COPY, COPY_LIST, WAIT_UNTIL, Failure, Functions
 from wirespeed.backends.test_data import words
 from wirespeed.errors import BackendError
 from wirespeed.features.storage import calls, prepared

@@ -14,8 +14,8 @@ import pytest
 
 import wirespeed
 from tests.threads import together, worlds
-from wirespeed.backends.host.endpoint import ShmSharing
 from wirespeed.backends.host.host_buffers import HostBuffers
+from wirespeed.backends.host.job_process import ShmSharing
 from wirespeed.document import Document, Status
 from wirespeed.errors import BackendError, OutOfMemory
 from wirespeed.features.pairs.connection import Connection

@@ -20,10 +20,16 @@ from tests.threads import together, worlds, worlds_on
 from wirespeed.backends import discover
 from wirespeed.backends.base import Backend
 from wirespeed.backends.distributed.backend import DistributedBackend
-from wirespeed.backends.distributed.endpoint import Allocation, Handle, JobContext, LocalPart, TransferTiming
+from wirespeed.backends.distributed.job_process import (
+    Allocation,
+    Handle,
+    JobContext,
+    LocalPart,
+    TransferTiming,
+)
 from wirespeed.backends.distributed.prepared import DistributedPrepared
 from wirespeed.backends.host.backend import HostBackend
-from wirespeed.backends.host.endpoint import HostEndpoint, ShmSharing
+from wirespeed.backends.host.job_process import HostEndpoint, ShmSharing
 from wirespeed.document import Document, Status
 from wirespeed.driver.jobs import gather_machine
 from wirespeed.errors import (
@@ -234,7 +240,7 @@ class Post:
 
 
 def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.backends.distributed.endpoint.Messages", Post)
+    monkeypatch.setattr("wirespeed.backends.distributed.job_process.Messages", Post)
     found = run(worlds_on(monkeypatch, ["a", "b", "a"]), [READ, BOTH, STAR, BISECT])[0]
     assert [r.status for r in found.testcases] == [Status.PASSED] * 4
     by = {(c.row, c.column): c.means for c in found.testcases[0].tables[0].cells}
@@ -252,7 +258,7 @@ def test_hosts_that_share_nothing_send_messages(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_hosts_that_start_too_far_apart_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("wirespeed.backends.distributed.endpoint.Messages", Post)
+    monkeypatch.setattr("wirespeed.backends.distributed.job_process.Messages", Post)
 
     class Late(HostEndpoint):
         def release(self, arriving: int) -> None:

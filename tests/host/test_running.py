@@ -16,7 +16,7 @@ from wirespeed.backends.host import backend as backend_module
 from wirespeed.backends.host import connect, kernels, threads
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.threads import Workers
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.errors import BackendError, BackendLost, MeasurementTimeout
 from wirespeed.hardware.topology import Machine
 from wirespeed.measurement import Measurement

@@ -11,7 +11,7 @@ import pytest
 
 from wirespeed.backends.host.host_discovery import discover
 from wirespeed.backends.host.procfs import cpu_list
-from wirespeed.backends.tree import Tree as SystemTree
+from wirespeed.backends.system_files import Tree as SystemTree
 from wirespeed.hardware.devices import NumaNode
 from wirespeed.hardware.topology import Cache, Link, LinkKind, Machine
 from wirespeed.units import GIB, KIB, MIB

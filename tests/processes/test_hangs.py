@@ -19,7 +19,7 @@ from tests.processes.conftest import OPEN_MPI, WIRESPEED, Job, free_port
 from tests.processes.test_environment import launch
 from tests.threads import together, worlds
 from tests.warm import Warm
-from wirespeed.cli.leading import lead
+from wirespeed.cli.measuring import lead
 from wirespeed.document import Document
 from wirespeed.worlds import base, launchers
 from wirespeed.worlds.base import World

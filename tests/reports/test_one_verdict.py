@@ -18,8 +18,8 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.cli.leading import measured_code
 from wirespeed.cli.main import main
+from wirespeed.cli.measuring import measured_code
 from wirespeed.document import Document, Status
 from wirespeed.errors import ExitCode
 from wirespeed.features.fleet import screen as many_runs

@@ -19,8 +19,8 @@ from wirespeed.judging.verdict import Verdict, share
 from wirespeed.reports import Style, prometheus
 from wirespeed.reports.html.headline import tile
 from wirespeed.reports.values import GLANCE, number
-from wirespeed.screens.brief import brief_of_run
 from wirespeed.screens.check import render as render_check
+from wirespeed.screens.one_line import brief_of_run
 from wirespeed.units import GB
 
 GATE = "host to GPU and back, H100 and H200"

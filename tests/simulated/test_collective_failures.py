@@ -21,8 +21,8 @@ from wirespeed.backends import collective_backend, describe
 from wirespeed.backends.provider import Elapsed
 from wirespeed.backends.simulated import collectives
 from wirespeed.backends.simulated.collectives import SimulatedProvider
-from wirespeed.cli.leading import speak_for_leader
 from wirespeed.cli.main import main
+from wirespeed.cli.measuring import speak_for_leader
 from wirespeed.document import UNFINISHED
 from wirespeed.driver import session, worker
 from wirespeed.features.nccl_tests import command as nccl_tests

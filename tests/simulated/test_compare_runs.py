@@ -23,7 +23,7 @@ from wirespeed.judging.verdict import Verdict
 from wirespeed.reports import Style
 from wirespeed.reports.comparisons import FORMATS, verdict_on
 from wirespeed.results.compare import Change, Comparison, Outcome
-from wirespeed.results.evidence import Evidence
+from wirespeed.results.comparison_evidence import Evidence
 from wirespeed.results.store import decode, encode, save
 from wirespeed.tables import LARGEST, SMALLEST, Cell
 

@@ -9,7 +9,7 @@ import wirespeed
 from tests.conftest import with_long
 from wirespeed.data import efficiencies
 from wirespeed.document import Document
-from wirespeed.hardware.effects import scaled
+from wirespeed.hardware.cause_effects import scaled
 from wirespeed.hardware.facts import Fact, Known
 from wirespeed.hardware.limits import allowances
 from wirespeed.hardware.link_graph import Network

@@ -13,7 +13,7 @@ import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
-from wirespeed.cli.parsed import process_started
+from wirespeed.cli.option_values import process_started
 from wirespeed.document import Document, Status, TestcaseResult
 from wirespeed.driver import run_times
 from wirespeed.driver.run_plan import run_plan

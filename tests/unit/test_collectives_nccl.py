@@ -17,7 +17,7 @@ pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
 
 from tests.fakes.nccl import Driver, Nccl, Unit, compiled
 from tests.fakes.nccl_device import module
-from wirespeed.backends import native
+from wirespeed.backends import call_tables
 from wirespeed.backends import test_data as contents
 from wirespeed.backends.cuda import cuda_driver
 from wirespeed.backends.cuda.cuda_driver import CudaDriver
@@ -64,7 +64,7 @@ def fake(kernels: Any, device_code: Path, monkeypatch: pytest.MonkeyPatch) -> Nc
     monkeypatch.setitem(sys.modules, "nccl", ModuleType("nccl"))
     monkeypatch.setitem(sys.modules, "nccl.bindings", package)
     library = nccl.library()
-    monkeypatch.setattr(provider, "functions", lambda driver, error: native.Functions(error, library))
+    monkeypatch.setattr(provider, "functions", lambda driver, error: call_tables.Functions(error, library))
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     return nccl
 
@@ -458,7 +458,9 @@ def test_calls_pass_their_arguments_and_end_at_the_first_failure() -> None:
         good = kind(lambda *words: seen.append(words) or 0)  # type: ignore[func-returns-value]
         bad = kind(lambda *words: 2)
 
-    functions = native.Functions(lambda failed: BackendError(f"{failed.name}: {failed.status}"), Library())
+    functions = call_tables.Functions(
+        lambda failed: BackendError(f"{failed.name}: {failed.status}"), Library()
+    )
     words = (1, -2, 2**62, 4, 5, 6, 7, 2**63 - 1)
     functions.bind([("good", words), ("good", ())])()
     assert seen == [words, (0,) * 8]

@@ -9,7 +9,7 @@ import pytest
 
 from wirespeed.backends.host.backend import HostBackend
 from wirespeed.backends.host.load import CpuLoad
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.hardware.devices import NumaNode
 from wirespeed.hardware.topology import Machine
 

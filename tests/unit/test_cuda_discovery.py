@@ -21,7 +21,7 @@ from wirespeed.backends.cuda import discovery
 from wirespeed.backends.cuda.discovery import visible
 from wirespeed.backends.cuda.nvml import Nvml
 from wirespeed.backends.gpu.device import process_name
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.hardware.devices import Gpu, NumaNode
 from wirespeed.hardware.limits import ceilings
 from wirespeed.hardware.link_graph import Network

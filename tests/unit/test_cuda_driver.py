@@ -23,16 +23,16 @@ from wirespeed.backends.cuda import compiler
 from wirespeed.backends.cuda import cuda_driver as backend_module
 from wirespeed.backends.cuda.cuda_driver import CudaBackend, CudaDriver
 from wirespeed.backends.cuda.nvml import Nvml
-from wirespeed.backends.distributed.endpoint import JobContext, LocalTransfer
 from wirespeed.backends.distributed.exchange import Exchange
+from wirespeed.backends.distributed.job_process import JobContext, LocalTransfer
 from wirespeed.backends.distributed.shared_pool import SharedBufferPool
 from wirespeed.backends.distributed.synchronised_start import share_page
 from wirespeed.backends.gpu import memory
 from wirespeed.backends.gpu.contents import Contents
 from wirespeed.backends.gpu.device import Device, Peers, TimedStream
-from wirespeed.backends.gpu.endpoint import GpuEndpoint
 from wirespeed.backends.gpu.gate import Gate
 from wirespeed.backends.gpu.gpu_driver import Monitor
+from wirespeed.backends.gpu.job_process import GpuEndpoint
 from wirespeed.backends.gpu.memory import GpuBufferPool
 from wirespeed.backends.gpu.prepared import GpuPrepared
 from wirespeed.errors import BackendError, OutOfMemory, Unreachable

@@ -12,7 +12,7 @@ from wirespeed import backends
 from wirespeed.backends.host.host_facts import facts
 from wirespeed.backends.nccl.debug import settings
 from wirespeed.backends.simulated import parse
-from wirespeed.backends.tree import HERE, Tree, TreePath
+from wirespeed.backends.system_files import HERE, Tree, TreePath
 from wirespeed.hardware.facts import OFF, ON, UNLIMITED, Facts, Known
 
 #: A container on a host with two sockets, as far as facts look at it.

@@ -14,7 +14,7 @@ import pytest
 import wirespeed
 from tests.fakes import gpu as fake
 from tests.fakes.gpu import MemoryBackend, MemoryDriver
-from wirespeed.backends.distributed.endpoint import Handle
+from wirespeed.backends.distributed.job_process import Handle
 from wirespeed.backends.gpu import bound_copy, stream_ops
 from wirespeed.backends.gpu.device import Peers
 from wirespeed.backends.gpu.gpu_driver import FABRIC, IPC, VMM_FD, driver_of

@@ -14,7 +14,7 @@ import pytest
 from tests.unit.test_cuda_discovery import FakeNvml, NVMLError
 from wirespeed.backends.cuda.gpu_facts import facts, problems
 from wirespeed.backends.cuda.nvml import Nvml
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.hardware.devices import Gpu
 from wirespeed.hardware.facts import OFF, ON, Facts, Known
 

@@ -18,7 +18,7 @@ from tests.unit.test_cuda_discovery import FakeNvml, NVMLError
 from wirespeed.backends import discover, facts
 from wirespeed.backends.host import host_facts
 from wirespeed.backends.recording import Recorder, record_in
-from wirespeed.backends.tree import HERE, Tree
+from wirespeed.backends.system_files import HERE, Tree
 from wirespeed.document import Document, ImportedLog
 from wirespeed.errors import UsageError
 from wirespeed.hardware.facts import Fact, Facts, Known
@@ -169,7 +169,7 @@ def test_devices_that_a_job_was_denied(tmp_path: Path, monkeypatch: pytest.Monke
     """The control group denies them, as Slurm's does; recorded, this remains."""
     node(tmp_path / "node")
     allowed = {str(tmp_path / f"node/dev/nvidia{i}") for i in range(2)}
-    monkeypatch.setattr("wirespeed.backends.tree.os.access", lambda path, mode: str(path) in allowed)
+    monkeypatch.setattr("wirespeed.backends.system_files.os.access", lambda path, mode: str(path) in allowed)
     recorder = Recorder(tmp_path / "node")
     found = Facts(host_facts.inventory(recorder.root))
     assert [found.text(Known.DEVICE_FILE, one) for one in ADDRESSES] == ["on", "on", *["off"] * 6]

@@ -10,7 +10,7 @@ import pytest
 from tests.unit.test_smbios import END, SERIAL, bios, module, table
 from wirespeed.backends.host import host_discovery, memory_facts
 from wirespeed.backends.recording import Recorder, machine_in, opened, record_in
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.cli.main import main
 from wirespeed.hardware.facts import Facts, Known
 from wirespeed.hardware.topology import Machine

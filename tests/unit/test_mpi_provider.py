@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from wirespeed.backends.call_tables import Call
 from wirespeed.backends.mpi import provider
-from wirespeed.backends.native import Call
 from wirespeed.backends.provider import REHEARSED_BYTES, Case, Elapsed, Group
 from wirespeed.collectives.data_types import BY_NAME
 from wirespeed.collectives.operations import OPERATIONS, Setting

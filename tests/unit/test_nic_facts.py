@@ -14,7 +14,7 @@ import wirespeed
 from wirespeed.backends.host.nic_facts import counters, facts, of_interface
 from wirespeed.backends.recording import Recorder, opened, record_in
 from wirespeed.backends.simulated import parse
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.data.causes import Weight
 from wirespeed.features.qualify.limits import below_limits, fastest, of_rdma, of_tcp
 from wirespeed.hardware.facts import COUNTED, OFF, ON, Fact, Facts, Known

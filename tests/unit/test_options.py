@@ -15,7 +15,7 @@ import pytest
 
 import wirespeed
 from wirespeed import RunOptions, UsageError
-from wirespeed.cli.parsed import run_options
+from wirespeed.cli.option_values import run_options
 from wirespeed.cli.parser import Parser
 from wirespeed.features import FEATURES
 from wirespeed.features.bandwidth.arguments import GpuEngine, NumaEngine

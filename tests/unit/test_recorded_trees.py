@@ -20,7 +20,7 @@ import wirespeed
 from tests.unit.test_cuda_discovery import FakeNvml
 from wirespeed import backends
 from wirespeed.backends.recording import Recorder, machine_in, opened, record_in
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import UsageError

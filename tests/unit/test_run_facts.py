@@ -19,7 +19,7 @@ from wirespeed.backends.gpu.gpu_driver import Monitor
 from wirespeed.backends.gpu.loaded_links import LoadedLinks
 from wirespeed.backends.nccl import debug
 from wirespeed.backends.nccl.debug import Debug, transports
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.data.causes import Weight
 from wirespeed.document import Document
 from wirespeed.hardware.facts import COUNTED, Fact, Facts, Known

@@ -9,8 +9,8 @@ import numpy
 import pytest
 
 from wirespeed.measurement import Unit
-from wirespeed.results.doubts import strays, too_noisy
-from wirespeed.results.evidence import CellValues
+from wirespeed.results.comparison_doubts import strays, too_noisy
+from wirespeed.results.comparison_evidence import CellValues
 from wirespeed.results.significance import (
     Contrast,
     _digamma,

@@ -210,7 +210,7 @@ def test_a_quota_is_for_all_nodes_of_a_host() -> None:
         assert one.basis.endswith(f"{used} CPUs in use")
 
 
-@pytest.mark.parametrize(("gigabytes", "verdict"), [(600, PASS), (750, IMPLAUSIBLE)])
+@pytest.mark.parametrize(("gigabytes", "verdict"), [(600, PASS), (723, PASS), (725, IMPLAUSIBLE)])
 def test_what_is_only_read_may_come_from_the_last_cache(gigabytes: float, verdict: Verdict) -> None:
     """Half of the buffer of the load fits into it: up to twice the 358.4 GB/s of the memory."""
     document = changed(EMERALD_TWO, "host_loaded_latency", lambda _: gigabytes * GB, "100%", "bandwidth")
@@ -438,6 +438,32 @@ def test_copies_that_fit_into_caches_are_faster_than_memory(
 def test_latency_grows_under_load(nanoseconds: float, verdict: Verdict) -> None:
     document = changed(EMERALD_TWO, "host_loaded_latency", lambda _: nanoseconds * NS, "100%", "latency")
     assert verdicts(document, "host_loaded_latency", "100%", "latency") == {verdict}
+
+
+BLIND = with_facts(TWO, Fact(Known.CPU_DESIGN, "GenuineIntel 6 999"))
+_LADDER, _SIZES = "host_latency_ladder", "host_bandwidth_ladder"
+
+
+@pytest.mark.parametrize(
+    ("document", "testcase", "columns", "table", "passes", "warns"),
+    [
+        (EMERALD_TWO, "host_loaded_latency", ["100%"], "latency", 82.1e-9, 81.7e-9),  # LOADED_LEAST
+        (BLIND, "host_loaded_latency", ["100%"], "latency", 2040e-9, 2055e-9),  # LOADED_MOST
+        (on_metal(EMERALD_TWO), _LADDER, ["64 MiB"], "", 127.4e-9, 127.9e-9),  # SAVED
+        (BLIND, _LADDER, ["64 MiB"], "", 220e-9, 221e-9),  # NO_SLOWER
+        (EMERALD_TWO, _LADDER, ["256 KiB"], "", 10.51e-9, 10.57e-9),  # SLOW_CACHE
+        (EMERALD_TWO, _SIZES, ["1 MiB", "256 KiB", "4 MiB"], "size", 89e9, 88.6e9),  # SMALL_CACHE
+        (EMERALD_TWO, _SIZES, ["64 MiB", "16 MiB", "256 MiB"], "size", 22.3e9, 22.1e9),  # LARGE_CACHE
+    ],
+)
+def test_thresholds_of_caches(
+    document: Document, testcase: str, columns: list[str], table: str, passes: float, warns: float
+) -> None:
+    for given, verdict in ((passes, PASS), (warns, WARN)):
+        judged = document
+        for column in columns:
+            judged = changed(judged, testcase, lambda _, given=given: given, column, table)
+        assert verdicts(judged, testcase, columns[0], table) == {verdict}
 
 
 def test_the_load_is_bounded_too() -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..features import FEATURES
 from ..hardware.devices import BACKENDS, registered
-from .tree import HERE, TreePath
+from .system_files import HERE, TreePath
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -20,7 +20,7 @@ from ..options import RunOptions
 from ..tables import State
 
 if TYPE_CHECKING:
-    from .distributed.endpoint import Endpoint, JobContext
+    from .distributed.job_process import Endpoint, JobContext
 
 
 class Prepared:

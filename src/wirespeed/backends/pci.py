@@ -10,7 +10,7 @@ from itertools import takewhile
 from ..hardware.facts import OFF, Fact, Known
 from ..hardware.pcie import rate
 from ..hardware.topology import Link, LinkKind
-from .tree import HERE, TreePath
+from .system_files import HERE, TreePath
 
 #: Transfers a second of a lane in GT/s -> generation.
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}

@@ -15,7 +15,7 @@ from ..files import distrust, make_folder, read, untrusted_link
 from ..hardware.topology import Machine, load
 from ..terminal import neutral_json
 from . import discover, facts
-from .tree import Tree, TreePath
+from .system_files import Tree, TreePath
 
 #: Files of a tree besides the files of the system.
 _MACHINE, _NVML, _ENVIRONMENT = "machine.json", "nvml.json", "environment.json"

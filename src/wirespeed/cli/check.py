@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from ..errors import ExitCode, UsageError
 from ..features import offered
-from ..judging.adaptive import Adaptive
 from ..judging.criteria import Criteria
+from ..judging.explain_steps import Adaptive
 from ..judging.gates import GateSet, load, unsuitable
 from ..judging.judged import Judged
 from ..options import JOB, MEASURING
 from ..screens import EXPLAINED, TEXT, check_format, check_formats
 from ..units import many, parse_age, parse_duration, parse_nics
-from . import dry_run, leading, parsed, run_files
+from . import dry_run, measuring, option_values, run_files
 from .check_files import check_files, code_of_check
 from .consumers import Answer, refuse_mixed
 from .parser import Parser
@@ -62,12 +62,12 @@ def _check(arguments: Parser, name: str, argv: Sequence[str]) -> int:
     if not options.source:
         options.max_age = None  # what is measured now is not old
     gates = tuple(load(name) for name in dict.fromkeys(options.gates))  # before anything is measured
-    by = replace(parsed.criteria(options), gates=gates)
+    by = replace(option_values.criteria(options), gates=gates)
     chosen = options.testcase or options.prefix or options.tier
     adaptive = Adaptive(by) if options.explain and not (options.source or chosen) else None
     options.tier = options.tier or "quick"
     if options.dry_run:
-        return dry_run.dry_run(parsed.measuring(options), options)
+        return dry_run.dry_run(option_values.measuring(options), options)
 
     def judging(document: Document, file: str) -> Judged:
         if adaptive and adaptive.concluded and not options.since:
@@ -79,7 +79,7 @@ def _check(arguments: Parser, name: str, argv: Sequence[str]) -> int:
 
     def show(judged: Judged) -> None:
         if not options.quiet:
-            style = replace(parsed.style(options), checked=True)
+            style = replace(option_values.style(options), checked=True)
             if adaptive and options.format == EXPLAINED.name:
                 from ..screens.doctor import render
 
@@ -120,7 +120,7 @@ def _check(arguments: Parser, name: str, argv: Sequence[str]) -> int:
             remember(judged, options)
 
     with run_files.texts_aside(output):
-        return leading.lead(
+        return measuring.lead(
             world,
             lambda: _measure(options, by, output, world, adaptive),
             shown,
@@ -192,7 +192,7 @@ def _answer(judged: Judged, options: argparse.Namespace) -> int:
     code = code_of_check(judged)
     if not options.consumer:
         return code
-    from ..screens.brief import brief_of_diagnosis, brief_of_run
+    from ..screens.one_line import brief_of_diagnosis, brief_of_run
 
     return Answer(code, *(brief_of_diagnosis if options.explain else brief_of_run)(judged))
 
@@ -211,7 +211,7 @@ def _measure(
 
     machine = describe(options.machine)
     _refuse_simulated(machine.simulated, options)
-    arguments = parsed.measuring(options) | {"machine": machine}
+    arguments = option_values.measuring(options) | {"machine": machine}
     if world is None:  # otherwise the machine is that of all ranks, which is known later
         check_links(by.overrides, machine)
         _check_gates(by.gates, machine)
@@ -224,7 +224,7 @@ def _measure(
         if arguments["since"] is not None:
             arguments["since"] += waited  # the time of --within begins when the machine is idle
     selected = options.testcase or options.prefix
-    return leading.measured(
+    return measuring.measured(
         options, **arguments, output=output, world=world, following=following, try_peers=not selected
     )
 
@@ -289,7 +289,7 @@ def parser(name: str) -> Parser:
         "the N NICs of each host of a log, such as 8x400G, for collectives, RDMA and messages between hosts",
         parse_nics,
     )  # fmt: skip
-    when = arguments.add_argument_group(f"measuring: {parsed.OF_RUN}")
+    when = arguments.add_argument_group(f"measuring: {option_values.OF_RUN}")
     when.add(
         "--wait-idle TIME",
         "maximum time to wait until no other process uses the machine; --within begins after it",

@@ -14,7 +14,7 @@ from ..judging.gates import unsuitable
 from ..judging.judged import Judged
 from ..judging.verdict import Verdict
 from ..screens import EXPLAINED, check_format
-from . import parsed, run_files
+from . import option_values, run_files
 from .consumers import Answer
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def check_files(files: Sequence[str], by: Criteria, options: argparse.Namespace)
     """
     from ..results.read_many import read_many
 
-    shown = replace(parsed.style(options), checked=True)
+    shown = replace(option_values.style(options), checked=True)
     read = read_many(
         files, partial(_judged, by=by, form=options.format, style=shown), run_files.loading(options)
     )
@@ -68,7 +68,7 @@ def check_files(files: Sequence[str], by: Criteria, options: argparse.Namespace)
     code = worst([*(done.code for done in read.found), *(ExitCode.RUN for _ in read.unreadable)])
     if not options.consumer:
         return code
-    from ..screens.brief import brief_of_runs
+    from ..screens.one_line import brief_of_runs
 
     return Answer(code, *brief_of_runs([done.run.node for done in read.found], read.unreadable))
 

@@ -9,7 +9,7 @@ from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
 from ..results.opening import named, open_run
 from ..units import parse_fraction
 from . import run_files
-from .parsed import style
+from .option_values import style
 from .parser import Parser
 
 if TYPE_CHECKING:

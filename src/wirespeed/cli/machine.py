@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..backends import describe
 from ..errors import ExitCode
 from ..terminal import escaped
-from .parsed import style
+from .option_values import style
 from .parser import Parser
 
 

@@ -17,7 +17,7 @@ from ..reports import FORMATS, Style, find, format_of_suffix, render
 from ..results.opening import named, open_run
 from ..terminal import meant, one_line, visible
 from ..units import many
-from . import parsed, run_files
+from . import option_values, run_files
 from .option_groups import testcase_names
 from .parser import Parser
 
@@ -46,7 +46,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     form = options.format or (format_of_suffix(suffix) if suffix else "" if options.output else "table")
     if not form:
         raise UsageError(f"cannot infer the format from {str(options.output)!r}; pass --format")
-    parsed.check_format(form)
+    option_values.check_format(form)
     if form != "prometheus":
         arguments.refuse_unused(options, "unless the format is prometheus", "all_cells")
     given, options.format = options.files, form
@@ -97,11 +97,11 @@ def _print(options: argparse.Namespace, given: Sequence[str]) -> ExitCode:
     if len(options.files) == 1:
         with no_collections():
             document = load(options.files[0])
-            parsed.print_report(Judged(document, parsed.criteria(options)), options)
+            option_values.print_report(Judged(document, option_values.criteria(options)), options)
     elif form.form == "text" and form.checked:  # a page and a file of metrics have all runs
         read = read_many(options.files, partial(_part, options=options), load)
         unreadable += read.unreadable
-        print(form.joined(read.found, unreadable, parsed.style(options)), end="", flush=True)
+        print(form.joined(read.found, unreadable, option_values.style(options)), end="", flush=True)
     else:
         for file in options.files:
             shown = read_many([file], partial(_shown, options=options), load)
@@ -117,15 +117,17 @@ def _print(options: argparse.Namespace, given: Sequence[str]) -> ExitCode:
 
 
 def _shown(_: str, document: Document, options: argparse.Namespace) -> str:
-    return render(Judged(document, parsed.criteria(options)), options.format, parsed.style(options))
+    return render(
+        Judged(document, option_values.criteria(options)), options.format, option_values.style(options)
+    )
 
 
 def _part(file: str, document: Document, options: argparse.Namespace) -> CheckedRun:
     """What a run adds to the report of several."""
     from ..reports.checked_runs import CheckedRun
 
-    judged = Judged(document, parsed.criteria(options), file)
-    return CheckedRun.of(judged, find(options.format).part(judged, parsed.style(options)))
+    judged = Judged(document, option_values.criteria(options), file)
+    return CheckedRun.of(judged, find(options.format).part(judged, option_values.style(options)))
 
 
 def _write(options: argparse.Namespace) -> ExitCode:
@@ -147,7 +149,7 @@ def _write(options: argparse.Namespace) -> ExitCode:
         output = Output.numbered(_beside(files[0], kind, form))
         output.check(options.force)
 
-    by, load = parsed.criteria(options), partial(_chosen, options=options)
+    by, load = option_values.criteria(options), partial(_chosen, options=options)
     if is_fleet:
         code = _fleet(files, output, options)
     else:

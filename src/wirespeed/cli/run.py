@@ -14,7 +14,7 @@ from ..features import offered
 from ..judging.judged import Judged
 from ..options import JOB
 from ..terminal import escaped
-from . import dry_run, leading, parsed, run_files
+from . import dry_run, measuring, option_values, run_files
 from .parser import Parser
 
 
@@ -34,9 +34,9 @@ def main(name: str, argv: Sequence[str]) -> int:
         refuse("with --json-lines", "format", "verbose", "all_cells")
     if options.format != "prometheus":
         refuse("without --format prometheus", "all_cells")
-    parsed.check_format(options.format)
+    option_values.check_format(options.format)
     if options.dry_run:
-        return dry_run.dry_run(parsed.measuring(options), options)
+        return dry_run.dry_run(option_values.measuring(options), options)
     output = run_files.saving(options)
     watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
@@ -47,18 +47,18 @@ def main(name: str, argv: Sequence[str]) -> int:
             print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
         elif not options.quiet:
             if is_summary:
-                print(render(judged, parsed.style(options)), end="", flush=True)
+                print(render(judged, option_values.style(options)), end="", flush=True)
             else:
-                parsed.print_report(judged, options)
+                option_values.print_report(judged, options)
         run_files.tell_saved(output, "every table" if is_summary and not options.verbose else "")
         for remember in offered("remember"):
             remember(judged, options)
 
     with run_files.texts_aside(output):
-        return leading.lead(
+        return measuring.lead(
             world,
-            lambda: leading.measured(
-                options, **parsed.measuring(options), output=output, listeners=watching, world=world
+            lambda: measuring.measured(
+                options, **option_values.measuring(options), output=output, listeners=watching, world=world
             ),
             show,
             judging=lambda document: Judged(document, file=str(output.path) if output else ""),

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ..errors import UsageError
-from ..hardware.effects import Effect, ReportedFact
+from ..hardware.cause_effects import Effect, ReportedFact
 from ..hardware.topology import LinkKind
 from ..peer_access import PeerMechanism, PeerVerdict
 from ..terminal import brief

@@ -165,7 +165,7 @@ FEATURES = (
             Named("vllm", "vllm", short=True),
         ),
         page_part="page:part",
-        results="results",
+        results="page",
     ),
     Feature(
         "storage",
@@ -184,9 +184,9 @@ FEATURES = (
     Feature(
         "history",
         commands={"history": Command("command", "show what changed on this machine, and since when")},
-        results="results",
-        remember="remembered:remember",
-        past="remembered:with_past",
+        results="page",
+        remember="other_commands:remember",
+        past="other_commands:with_past",
     ),
     Feature("fleet", joined={"text": "screen:joined", "html": "page:joined"}, compared="analysis:behind"),
     Feature(

@@ -26,7 +26,7 @@ from .judge import judge
 from .localise import WrongData
 from .nccl_settings import DISABLED, disabled_cells
 from .other_ways import OtherWay
-from .unlike import by_settings
+from .unlike_rates import by_settings
 from .verdict import Judgement, Verdict
 
 
@@ -74,7 +74,7 @@ def diagnose(document: Document, check: Check | None = None) -> Diagnosis:
         document: The run.
         check: The judgement of its cells, if it was judged by other limits than its own; None: ``judge`` it.
     """
-    from .fit import explain  # imports numpy, which is slow
+    from .cause_ranking import explain  # imports numpy, which is slow
 
     facts = facts_of(document)
     check = check or judge(document)

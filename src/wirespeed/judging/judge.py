@@ -21,8 +21,6 @@ from ..tables import BUSBW
 from ..testcases.host import STREAM
 from ..thresholds.causes import ACQUITTAL_MARGIN
 from ..thresholds.values import ABOVE_LIMIT
-from .alone import Alone, Scatter, without_value
-from .assumed_capacities import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
 from .baseline_use import baseline_use
 from .cells_seen import Observation, comparable
 from .check import Check
@@ -39,8 +37,10 @@ from .path_kinds import uncovered
 from .published import References, bounded_by_nics, by_other_direction, tightened
 from .qualification_verdict import verdict_of
 from .replanned import renewed
+from .single_value import Alone, Scatter, without_value
 from .small_buffers import too_small
 from .suspects import Culprit, of_expected
+from .unconfirmed_limits import far_below, limiting_links, slowest_possible, unconfirmed, without_peers
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, BELOW_RANGE, Judgement, Verdict, worst
 

@@ -28,7 +28,7 @@ from .omissions import is_verified, unmeasured
 from .path_kinds import GPU_GPU, HOST_MEMORY, PathKind, path_kind, skipped
 from .published import OF_MODEL, OF_NETWORKS, OF_NICS
 from .qualification_verdict import first_words
-from .unlike import by_settings
+from .unlike_rates import by_settings
 from .usual_ranges import UsualRanges
 from .verdict import BELOW_PEERS, Judgement, Verdict
 

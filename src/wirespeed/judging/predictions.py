@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..data import efficiencies
 from ..data.causes import Cause
-from ..hardware.effects import Effect
+from ..hardware.cause_effects import Effect
 from ..hardware.limits import capped, demands, predicted, ring
 from ..hardware.link_graph import Demand, Network, fair_shares
 from ..hardware.topology import EngineRate, Machine

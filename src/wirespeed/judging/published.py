@@ -38,9 +38,9 @@ from ..thresholds.values import (
 )
 from ..units import GB
 from . import published_network as network
-from .assumed_capacities import limiting_links, slowest_possible
 from .published_memory import READ, MemoryShare, memory_shares
 from .published_network import has_nvls
+from .unconfirmed_limits import limiting_links, slowest_possible
 from .verdict import Judgement, Verdict, worst
 
 #: Smallest buffer of an own copy that is compared, in bytes.

@@ -15,8 +15,8 @@ from ..terminal import Tabular, brief
 from ..thresholds.changes import LEAST_CHANGE
 from ..units import many
 from .cells import Key
-from .doubts import failed_twice, lost_testcases, strays, too_noisy
-from .evidence import CellValues, Evidence, Tested, tested, values
+from .comparison_doubts import failed_twice, lost_testcases, strays, too_noisy
+from .comparison_evidence import CellValues, Evidence, Tested, tested, values
 from .settings import Difference, differences
 from .significance import assessed, ratio_of
 

@@ -25,7 +25,7 @@ from ..judging.key_figures import KeyFigure
 from ..judging.omissions import omitted
 from ..judging.overview import Overview, remedy, unknown_memory, users
 from ..judging.published import algorithms
-from ..judging.unlike import unlike
+from ..judging.unlike_rates import unlike
 from ..judging.verdict import BELOW_RANGE, Judgement, Verdict, share
 from ..reports import Style
 from ..reports.additions import report_of

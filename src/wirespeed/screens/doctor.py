@@ -11,8 +11,8 @@ from rich.text import Text
 
 from ..document import Document, Status
 from ..hardware.facts import Fact, Facts
-from ..judging.adaptive import Step
 from ..judging.causes.run_facts import facts_of
+from ..judging.explain_steps import Step
 from ..judging.finding import Finding
 from ..judging.judged import Judged
 from ..judging.omissions import measurable

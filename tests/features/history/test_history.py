@@ -21,7 +21,7 @@ from benchmarks.history import told, year
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.errors import StorageError
-from wirespeed.features.history.courses import courses, threshold
+from wirespeed.features.history.change_points import courses, threshold
 from wirespeed.features.history.events import MachineHistory, judged
 from wirespeed.features.history.history_file import History, Past, add
 from wirespeed.features.history.location import DamagedHistory, unpacked

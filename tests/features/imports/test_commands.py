@@ -12,7 +12,7 @@ from wirespeed.document import Document
 from wirespeed.features.imports.commands import Commands
 from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
-from wirespeed.judging.unlike import unlike
+from wirespeed.judging.unlike_rates import unlike
 from wirespeed.judging.verdict import Verdict
 
 LOGS = Path(__file__).parents[2] / "data/logs"

@@ -17,7 +17,7 @@ from wirespeed.judging.judge import judge
 from wirespeed.judging.judged import Judged
 from wirespeed.judging.overview import Overview
 from wirespeed.judging.run_summary import run_summary
-from wirespeed.judging.unlike import unlike
+from wirespeed.judging.unlike_rates import unlike
 from wirespeed.judging.verdict import Verdict, share
 from wirespeed.reports import Style
 from wirespeed.reports.checked_runs import CheckedRun

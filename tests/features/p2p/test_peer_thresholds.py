@@ -11,9 +11,9 @@ from msgspec.structs import replace as with_fields
 import wirespeed
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
+from wirespeed.features.p2p.attempts import with_slow
 from wirespeed.features.p2p.causes import find_peers
 from wirespeed.features.p2p.judging import problems
-from wirespeed.features.p2p.slow_pairs import with_slow
 from wirespeed.hardware.facts import ON, Fact, Known
 from wirespeed.judging.judge import judge
 from wirespeed.judging.localise import WrongData

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
-from wirespeed.cli import leading as job
+from wirespeed.cli import measuring as job
 from wirespeed.document import Document
 from wirespeed.errors import ExitCode, UsageError
 from wirespeed.run_errors import RunInterrupted

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from wirespeed.backends.native import Call
+from wirespeed.backends.call_tables import Call
 from wirespeed.features.pairs import libraries as mpi
 
 SEND, RECEIVE, BYTES = 0x1000, 0x2000, 100

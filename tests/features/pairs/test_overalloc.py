@@ -227,8 +227,8 @@ def wires() -> tuple[Any, Any]:
     """Two ends of NCCL's wire on a stand-in for it, in host memory."""
     pytest.importorskip("cuda.bindings", reason="cuda-bindings is not installed")
     from tests.fakes.nccl import Driver, Nccl
+    from wirespeed.backends.call_tables import Functions
     from wirespeed.backends.cuda.cuda_driver import CudaNativeCalls
-    from wirespeed.backends.native import Functions
     from wirespeed.features.pairs.libraries import NcclWire
 
     driver = Driver(cast(Any, None))

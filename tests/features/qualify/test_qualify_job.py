@@ -19,12 +19,12 @@ import pytest
 import wirespeed
 from tests.conftest import own_time
 from wirespeed.backends import describe
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.document import Document
 from wirespeed.errors import UsageError, WirespeedError
 from wirespeed.features.qualify import job, job_nodes, process_cluster, tcp_probe, transfer_cluster
 from wirespeed.features.qualify.job_nodes import JobNodes, own_table, own_values
-from wirespeed.features.qualify.losses import lossy
+from wirespeed.features.qualify.lossy_cables import lossy
 from wirespeed.features.qualify.messages import messages_between
 from wirespeed.features.qualify.node_facts import NodeFacts, differences, node_facts
 from wirespeed.features.qualify.pairing import matchings

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wirespeed.backends.tree import Tree
+from wirespeed.backends.system_files import Tree
 from wirespeed.features.qualify.carriers import Carrier, carrier, counters, difference, others, said
 from wirespeed.features.qualify.job_nodes import JobNodes
 from wirespeed.features.qualify.node_facts import node_facts

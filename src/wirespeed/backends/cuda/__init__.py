@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -26,7 +26,7 @@ from .packages import BINDINGS, BLAS_WHEELS, INSTALL, WHEELS, extra
 from .virtual_memory import create, exported, imex_channels, imported, map_for
 
 if TYPE_CHECKING:
-    from ..native import Call, Failure
+    from ..call_tables import Call, Failure
 
 _ATTRIBUTE = driver.CUdevice_attribute
 _HANDLE_BYTES = 64  # bytes of a CUipcMemHandle

@@ -19,7 +19,7 @@ from ...hardware.devices import Gpu, NumaNode
 from ...hardware.topology import Link, LinkKind, Machine
 from ...units import GB, MB
 from .. import pci
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from .nvml import REFUSALS, Nvml, Silence, decoded, kernel_module
 from .packages import BINDINGS, INSTALL, NVML_MISSING
 from .recorded_nvml import opened

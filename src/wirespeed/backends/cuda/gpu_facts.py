@@ -12,7 +12,7 @@ from ...hardware.devices import Gpu
 from ...hardware.facts import FABRIC_READY, OFF, OK, ON, Fact, Known
 from ...units import MB
 from .. import pci
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from .nvml import JOINED, REFUSALS, Nvml, decoded, kernel_module, reasons_of
 
 #: Fields of the health mask of the fabric: shift, width in bits, the values that are a problem.

@@ -12,7 +12,7 @@ from ...hardware.devices import Gpu
 from ...tables import GENERATION, IDLE, P_STATE, RETRAINED, THROTTLED, THROTTLED_BY, Quantity, State
 from ..gpu.gpu_driver import Monitor
 from ..pci import LinkSpeed, read
-from ..tree import TreePath
+from ..system_files import TreePath
 
 K = TypeVar("K", bound=Hashable)
 

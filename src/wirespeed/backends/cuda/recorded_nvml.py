@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ..tree import TreePath
+from ..system_files import TreePath
 from .nvml import Nvml, Silence, decoded
 
 #: A number in an answer. No quantity that NVML reports is larger.

@@ -21,8 +21,8 @@ from ...worlds.base import World
 from ...worlds.descriptors import Descriptors
 from ...worlds.mpi import in_use
 from ..base import Backend, BackendDetails
-from .endpoint import TWO_SIDED, Endpoint, JobContext
 from .exchange import Exchange, JobBackend
+from .job_process import TWO_SIDED, Endpoint, JobContext
 from .prepared import DistributedPrepared, Running
 from .shared_pool import SharedBufferPool
 from .synchronised_start import SynchronisedStart, share_page

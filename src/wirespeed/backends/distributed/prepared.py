@@ -16,8 +16,8 @@ from ...model import Engine, Role
 from ...statistics import summarise
 from ...worlds.descriptors import Descriptors
 from ..base import Prepared
-from .endpoint import TWO_SIDED, Endpoint, Handle, LocalPart, LocalTransfer
 from .exchange import Exchange
+from .job_process import TWO_SIDED, Endpoint, Handle, LocalPart, LocalTransfer
 from .shared_pool import Own, SharedBufferPool
 from .synchronised_start import SynchronisedStart
 from .transport_selection import TransportSelector

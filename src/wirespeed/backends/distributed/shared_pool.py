@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...model import Memory, MemoryKind
-from .endpoint import Allocation, Endpoint, Handle
+from .job_process import Allocation, Endpoint, Handle
 
 
 @dataclass(eq=False)

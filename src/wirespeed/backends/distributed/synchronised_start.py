@@ -15,8 +15,8 @@ from ...tables import SKEW, Quantity, State
 from ...units import NANO
 from ...worlds.base import RankLost, World
 from ...worlds.descriptors import Descriptors, SharedMemory, fetch
-from .endpoint import LINE, Endpoint
 from .exchange import Exchange
+from .job_process import LINE, Endpoint
 
 _PAGE_BYTES = 4096
 #: Rounds in which the skew of the gate is measured.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from ...errors import BackendError, BackendLost, Unreachable, WirespeedError
 from ...hardware.devices import GPU, kind_of
 from ...model import Transfer
-from .endpoint import MPI, NCCL, TWO_SIDED, Endpoint
 from .exchange import Exchange
+from .job_process import MPI, NCCL, TWO_SIDED, Endpoint
 
 #: Transports by shared memory that reach another host.
 FAR = ("fabric",)

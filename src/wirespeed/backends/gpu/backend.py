@@ -19,13 +19,13 @@ from ...tables import Quantity, State
 from ...units import MIB, format_size
 from .. import pci
 from ..base import Backend, BackendDetails
-from ..distributed.endpoint import JobContext
+from ..distributed.job_process import JobContext
 from .bound_copy import Binder
 from .contents import Contents
 from .device import Device, Peers, process_name
-from .endpoint import GpuEndpoint
 from .gate import Gate
 from .gpu_driver import GpuDriver, Monitor, driver_of
+from .job_process import GpuEndpoint
 from .launch_config import LIST_GRANULE, NODE, WORD, unfit
 from .loaded_links import LoadedLinks
 from .memory import GpuBufferPool

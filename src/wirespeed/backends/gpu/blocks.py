@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...model import BlockList, Memory, MemoryKind, Method, Transfer
-from ..native import COPY_LIST, WAIT_UNTIL, Functions, Table
+from ..call_tables import COPY_LIST, WAIT_UNTIL, Functions, Table
 from ..test_data import offsets
 from .device import Device, TimedStream
 from .gpu_driver import Arguments, narrow, pointer, wide

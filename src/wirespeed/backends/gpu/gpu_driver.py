@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...hardware.devices import Gpu
     from ...model import Operation
     from ...tables import State
-    from ..native import Call, Failure
+    from ..call_tables import Call, Failure
     from ..pci import LinkSpeed
 
 

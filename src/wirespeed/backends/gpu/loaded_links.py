@@ -9,7 +9,7 @@ from ...hardware.facts import Fact, Known
 from ...hardware.topology import LinkKind, Machine
 from ...model import MemoryKind, Transfer
 from .. import pci
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from .gpu_driver import Monitor
 
 #: Minimum and maximum number of readings of a slow link: one may fall between two copies; each takes ms.

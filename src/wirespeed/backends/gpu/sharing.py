@@ -1,5 +1,5 @@
 """Memory of a GPU that processes share or send: the mechanisms by which one process exports it and another
-opens it, each with three calls whose costs are measured separately (see ``distributed.endpoint``), and the
+opens it, each with three calls whose costs are measured separately (see ``distributed.job_process``), and the
 buffers of messages. Multicast objects are never used.
 """
 
@@ -13,7 +13,7 @@ from ...errors import BackendError, OutOfMemory
 from ...hardware.devices import Gpu
 from ...units import format_size
 from ...worlds.descriptors import Descriptors
-from ..distributed.endpoint import Allocation, Handle, Mechanism, fetched, offer
+from ..distributed.job_process import Allocation, Handle, Mechanism, fetched, offer
 from .device import Device, map_for
 from .gpu_driver import FABRIC, IPC, VMM_FD, driver_of
 

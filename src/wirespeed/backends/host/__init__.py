@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,12 +25,12 @@ def discover(machine: Machine, root: TreePath = HERE) -> Machine:
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:
     """Yield the facts of this host."""
-    from . import host_facts, memory_facts, nic_facts, pci_facts
+    from . import host_facts, memory_facts, nic_facts, other_device_facts
 
     yield from host_facts.facts(root)
     yield from memory_facts.facts(machine, root)
     yield from nic_facts.facts(root)
-    yield from pci_facts.facts(root)
+    yield from other_device_facts.facts(root)
     yield from host_facts.inventory(root)
 
 

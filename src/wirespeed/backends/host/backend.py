@@ -10,12 +10,12 @@ from ...model import Engine, MemoryKind, Operation, Transfer
 from ...options import RunOptions
 from ...tables import Quantity, State
 from ..base import Backend
-from ..distributed.endpoint import JobContext
-from ..tree import HERE, TreePath
+from ..distributed.job_process import JobContext
+from ..system_files import HERE, TreePath
 from . import kernels, nic_facts
 from .bound_transfer import PoolBuffers
-from .endpoint import HostEndpoint
 from .host_discovery import huge_page_mode
+from .job_process import HostEndpoint
 from .load import CpuLoad
 from .memory import HostBufferPool
 from .prepared import HostPrepared

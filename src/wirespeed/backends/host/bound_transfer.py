@@ -16,7 +16,7 @@ from ...hardware.topology import Machine
 from ...model import BUFFERS, Memory, Method, Operation, Role, Transfer
 from ...options import RunOptions
 from ...units import KIB, MIB
-from ..distributed.endpoint import TWO_SIDED, LocalTransfer
+from ..distributed.job_process import TWO_SIDED, LocalTransfer
 from ..test_data import WORD_MASK, key_of, keys_of, offsets
 from . import kernels
 from .kernels import CODES

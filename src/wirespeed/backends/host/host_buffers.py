@@ -10,8 +10,8 @@ import numpy as np
 from ...errors import BackendError, OutOfMemory
 from ...units import format_size
 from ...worlds.descriptors import Descriptors
-from ..distributed.endpoint import Mechanism
-from .endpoint import SHM, ShmSharing
+from ..distributed.job_process import Mechanism
+from .job_process import SHM, ShmSharing
 
 
 class HostBuffers:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from ...hardware.devices import NumaNode
 from ...hardware.topology import Cache, Link, LinkKind, Machine
 from ...units import GIB, KIB, MIB
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from .procfs import allowed, cpu_list, first_cpu, meminfo, number, read, whole
 
 _SIZE_UNITS = {"K": KIB, "M": MIB, "G": GIB}

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ...hardware.facts import ABSENT, EXCLUDED, OFF, ON, UNLIMITED, WSL, Fact, Known
 from ...units import MIB
 from .. import pci
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from . import procfs
 from .host_discovery import cpus_of_nodes, huge_page_mode, is_virtual, is_wsl, socket_of
 

@@ -8,7 +8,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from .procfs import control_groups, flat_keyed, read, whole
 
 #: Minimum time between two readings, in s: the kernel counts in ticks of 1 to 10 ms.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ...errors import BackendError, BackendLost, OutOfMemory
 from ...units import KIB, MIB, format_size
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from .procfs import available_bytes, read
 
 #: Size of a huge page on supported CPUs, and alignment of buffers.

@@ -15,7 +15,7 @@ from ...hardware.devices import NumaNode
 from ...hardware.facts import Fact, Known
 from ...hardware.topology import Machine
 from ...units import MB, MIB, NANO, many
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from .host_discovery import cpus_of_nodes, is_virtual, socket_of
 from .procfs import first_cpu, number, read
 from .smbios import SPEEDS, Module, Modules, modules, reduced

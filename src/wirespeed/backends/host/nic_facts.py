@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ...hardware.facts import OFF, ON, Fact, Known
 from ...tables import Quantity
 from .. import pci
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from .procfs import number, read
 
 #: Counters of errors after which data is sent again, below a port. Source: sysfs-class-infiniband in the ABI

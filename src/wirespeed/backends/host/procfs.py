@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from ...units import KIB
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 
 #: No number of the kernel that is read here has more digits.
 _MOST_DIGITS = 15

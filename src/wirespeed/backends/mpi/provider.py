@@ -19,11 +19,11 @@ from ...worlds.base import World
 from ...worlds.launchers import mpirun
 from ...worlds.mpi import libraries, library, version
 from .. import test_data as contents
+from ..call_tables import COPY, Call, Failure, Functions
 from ..cpu_sharing import current_cpu
 from ..host.procfs import available_bytes, first_cpu
-from ..native import COPY, Call, Failure, Functions
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
-from ..tree import HERE
+from ..system_files import HERE
 
 
 def _failed(failed: Failure) -> BackendError:

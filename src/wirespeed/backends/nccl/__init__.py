@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..base import Backend
     from ..distributed.exchange import Exchange
     from ..provider import Group, Provider
-    from ..tree import TreePath
+    from ..system_files import TreePath
 
 
 def facts(machine: Machine, root: TreePath) -> Iterator[Fact]:

@@ -14,8 +14,8 @@ from typing import Any
 
 from ...collectives.data_types import OPERATORS, DataType
 from ...collectives.operations import Piece, Setting
+from ..call_tables import Call, Functions
 from ..gpu.gpu_driver import Arguments, GpuDriver, Headers, NativeCalls, pointer, wide
-from ..native import Call, Functions
 from ..provider import Case, RankDevice, Refused
 from ..test_data import highest, tolerance
 

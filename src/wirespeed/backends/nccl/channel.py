@@ -11,8 +11,8 @@ from . import library
 
 if TYPE_CHECKING:
     from ...worlds.mpi import Move
+    from ..call_tables import Failure
     from ..gpu.device import TimedStream
-    from ..native import Failure
 
 
 _UINT8 = BY_NAME["uint8"].code

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...files import file_in_memory
 from ...hardware.facts import Fact, Known
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 
 #: Variables that change neither transport nor speed.
 _HARMLESS = ("NCCL_DEBUG", "NCCL_VERSION", "NCCL_CONF_FILE", "NCCL_TESTS")

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ...errors import BackendError
 
 if TYPE_CHECKING:
+    from ..call_tables import Failure, Functions
     from ..gpu.gpu_driver import GpuDriver
-    from ..native import Failure, Functions
 
 #: Size of ncclUniqueId, in bytes: NCCL_UNIQUE_ID_BYTES in nccl.h.
 IDENTIFIER_BYTES = 128
@@ -65,6 +65,6 @@ def words_of(nccl: Any, failed: Failure) -> str:
 
 def functions(driver: GpuDriver, error: Callable[[Failure], BackendError]) -> Functions:
     """The C functions of NCCL, which must be loaded already, and of the driver."""
-    from ..native import Functions
+    from ..call_tables import Functions
 
     return Functions(error, ctypes.CDLL("libnccl.so.2"), driver.native.library())

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ...collectives.data_types import BY_NAME, OPERATORS
 from ...errors import BackendError, BackendLost
-from ..native import Call, Functions
+from ..call_tables import Call, Functions
 from ..provider import Case, Elapsed
 from .calls import RankGpu, Site, calls, grouped, in_context
 

@@ -20,8 +20,8 @@ from ...errors import BackendError, BackendLost, MeasurementTimeout, OutOfMemory
 from ...hardware.facts import Fact
 from ...units import format_size
 from ...worlds.base import RankLost, World, WorldError
+from ..call_tables import Failure
 from ..gpu.gpu_driver import driver_of
-from ..native import Failure
 from ..provider import REHEARSED_BYTES, Case, Elapsed, Group, Provider, RankDevice, Refused
 from ..test_data import BEFORE, scalar
 from . import calls as device_api

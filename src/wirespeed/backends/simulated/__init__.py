@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ...hardware.facts import Fact
     from ...hardware.topology import Machine
     from ..base import Backend
-    from ..tree import TreePath
+    from ..system_files import TreePath
 
 
 def connect(machine: Machine) -> Backend | None:

@@ -16,8 +16,8 @@ from msgspec import structs
 
 from ...data.causes import EFFECTS
 from ...errors import MachineError, UsageError
+from ...hardware.cause_effects import CONTROLLER_BYTES, USUAL_CLOCK_HZ, generation_of, root_port
 from ...hardware.devices import Fault, FaultKind
-from ...hardware.effects import CONTROLLER_BYTES, USUAL_CLOCK_HZ, generation_of, root_port
 from ...hardware.facts import FABRIC_READY, OFF, ON, Fact, Known
 from ...hardware.link_graph import MachineVertices, nvlinks_of
 from ...hardware.topology import LinkKind, Machine

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ...cli import leading, parsed, run_files
+from ...cli import measuring, option_values, run_files
 from ...cli.option_groups import among
 from ...cli.parser import Parser
 from ...errors import UsageError
@@ -22,7 +22,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from ...screens.check import headline
 
     options = parser(name).parse_args(argv)
-    parsed.check_format(options.format)
+    option_values.check_format(options.format)
     output, machine = run_files.saving(options), backends.describe(options.machine)
     if options.devices is not None:
         machine = machine.only(options.devices)
@@ -32,20 +32,22 @@ def main(name: str, argv: Sequence[str]) -> int:
             raise UsageError("--format vllm requires a GPU, and no GPU was found")
         cases += saturation.TESTCASES
     prefixes = storage.also_asked(machine, options.storage is not None)
-    settings = parsed.run_options(options, tier="quick", sizes=options.sizes, block_counts=options.counts)
-    given = parsed.timed(settings) | {"testcases": cases, "machine": machine}
+    settings = option_values.run_options(
+        options, tier="quick", sizes=options.sizes, block_counts=options.counts
+    )
+    given = option_values.timed(settings) | {"testcases": cases, "machine": machine}
 
     def show(judged: Judged) -> None:
         if not options.quiet:
-            parsed.print_report(judged, options)
+            option_values.print_report(judged, options)
             if options.format == "blocks":
                 ending = headline(judged.document, judged.overview, judged.file)
-                sys.stdout.write(printed(parsed.style(options), "", *ending))
+                sys.stdout.write(printed(option_values.style(options), "", *ending))
         run_files.tell_saved(output)
 
     with run_files.texts_aside(output):
-        return leading.lead(
-            None, lambda: leading.measured(options, output=output, prefixes=prefixes, **given), show
+        return measuring.lead(
+            None, lambda: measuring.measured(options, output=output, prefixes=prefixes, **given), show
         )
 
 

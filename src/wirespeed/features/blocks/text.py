@@ -19,7 +19,7 @@ from ...reports.console import pieces, printed
 from ...reports.records import picked
 from ...reports.style import SIMULATED, Style
 from ...terminal import colored, columns
-from ...thresholds.values import MODEL_ERROR
+from ...thresholds.values import MODEL_ERROR, NEARLY_FULL
 from ...units import GB, KIB, MICRO, format_size, format_time
 from .block_map import BlockMap, PathMap, StorageMap, map_of
 from .block_models import Model, Point
@@ -141,9 +141,9 @@ def rate_of(rate: float) -> str:
 def modelled(model: Model) -> str:
     """The model of a method in one line."""
     rate = "" if math.isinf(model.rate) else f", bytes at {rate_of(model.rate)} GB/s"
-    full = "never reaches 90% of the fastest rate"
+    full = f"never reaches {NEARLY_FULL:.0%} of the fastest rate"
     if model.nearly_full:
-        full = f"90% of the fastest rate from blocks of {format_size(model.nearly_full)} on"
+        full = f"{NEARLY_FULL:.0%} of the fastest rate from blocks of {format_size(model.nearly_full)} on"
     if model.error > MODEL_ERROR:
         return f"{model.method}: the time of a block depends on its size; {full}"
     return (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from ...cli.parsed import style
+from ...cli.option_values import style
 from ...cli.parser import Parser
 from ...cli.run_files import deliver, form_of, named_files, tell_unreadable
 from ...errors import ExitCode, UsageError

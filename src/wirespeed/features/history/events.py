@@ -1,5 +1,5 @@
 """What changed on a machine, and since when: all series of its values are searched for changes of their level
-(``courses.py``). A level needs several runs, so the newest run is also compared with those before it.
+(``change_points.py``). A level needs several runs, so the newest run is also compared with those before it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ...thresholds.changes import (
     TOLERANCE,
 )
 from ...units import many
-from .courses import Array, courses, last_step, threshold
+from .change_points import Array, courses, last_step, threshold
 from .history_file import Past, PastRun, SeriesKey
 
 #: Runs before and after a change whose settings are compared.

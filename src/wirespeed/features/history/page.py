@@ -1,4 +1,6 @@
-"""The history of a machine as a page: a chart for each kind of path, and the changes, the latest first."""
+"""The history of a machine as a page: a chart for each kind of path, and the changes, the latest first; and
+as records, also in notebooks.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from typing import TYPE_CHECKING
 
 from ...reports.html.charts import add, drawing, markup
 from ...reports.html.headline import banner
+from ...reports.html.notebook import notebook, notebook_html
 from ...reports.html.templates import rendered, source
+from ...reports.records import Records, named, records
+from ...reports.style import SIMULATED
 from ...reports.values import quantity
 from ...units import many
 from ...version import __version__
@@ -108,3 +113,27 @@ def _chart(history: MachineHistory, kind: KindHistory) -> Markup:
         started = history.past.runs[run].started
         add(svg, "text", place, f"{day(started)} {started[11:16]}", x=x(run), y=_HEIGHT - 5)
     return markup(svg)
+
+
+@records.register
+def _(history: MachineHistory) -> Records:
+    rows = [
+        {"path": kind.kind.name, "started": run.started, "verdict": run.verdict, "speed": speed}
+        for kind in history.kinds
+        for run, speed in zip(history.past.runs, kind.speeds, strict=True)
+        if not isnan(speed)
+    ]  # fmt: skip
+    return named("path started verdict speed", rows)
+
+
+@notebook_html.register
+def _(history: MachineHistory) -> str:
+    return notebook(
+        title=repr(history)[1:-1],
+        columns=("path", "rate", "change"),
+        rows=[
+            (str(kind.kind), [quantity(history.value(kind), kind.unit), course(history, kind)])
+            for kind in history.kinds
+        ],
+        simulated=SIMULATED if history.simulated else "",
+    )

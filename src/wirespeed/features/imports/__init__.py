@@ -17,7 +17,7 @@ from ...results.store import STDIN, content
 from ...terminal import neutral
 from ...units import many, parse_nics
 from ...version import __version__
-from . import commands, scan, tried
+from . import advised_options, commands, scan
 from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE
 from .gpu_sets import aligned, other_models
 from .host_facts import NVIDIA_SMI
@@ -148,8 +148,8 @@ def _document(
     """The Document of logs."""
     given = None if nics is None else parse_nics(nics)
     aligned(logs)
-    target, unknown, cases, strange = tried.placed(logs, machine, given)
-    judged_with = tried.options(logs, machine, nics, target, cases)
+    target, unknown, cases, strange = advised_options.placed(logs, machine, given)
+    judged_with = advised_options.options(logs, machine, nics, target, cases)
     by_tool: dict[tuple[str, ...], list[FoundLog]] = {}
     for log in logs:
         by_tool.setdefault((log.tool, log.version, log.file), []).append(log)

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...cli import leading, parsed, run_files
+from ...cli import measuring, option_values, run_files
 from ...cli.option_groups import machine_names
 from ...cli.parser import Parser
 from ...judging.judged import Judged
@@ -21,7 +21,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     from . import load_log
 
     options = parser(name).parse_args(argv)
-    parsed.check_format(options.format)
+    option_values.check_format(options.format)
     output: Output | None = options.output
     if output:
         output.check(options.force)
@@ -30,8 +30,8 @@ def main(name: str, argv: Sequence[str]) -> int:
         output.write(encode(document))
     judged = Judged(document)
     with run_files.texts_aside(output):
-        parsed.print_report(judged, options)
-    return leading.measured_code(judged)
+        option_values.print_report(judged, options)
+    return measuring.measured_code(judged)
 
 
 def parser(name: str) -> Parser:

@@ -15,8 +15,8 @@ from ...backends.nccl import usable_gpus
 from ...backends.provider import Group, Provider
 from ...backends.rank_groups import colors_of, group_of, largest_of_gpus, settings, smallest
 from ...cli.commands import called_as
-from ...cli.leading import lead
-from ...cli.parsed import check_format
+from ...cli.measuring import lead
+from ...cli.option_values import check_format
 from ...cli.run_files import texts_aside
 from ...collectives.options import ALL_ROOTS, MPI, NCCL, SIMULATED
 from ...errors import ExitCode, MachineError, StorageError, UsageError, WirespeedError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...cli.parser import Parser
     from ...document import Document
     from ...driver.listener import Listener
-    from .file import JsonFile
+    from .json_file import JsonFile
     from .text import PrintedLines
 
 #: Time-out that stands for no limit, in s.
@@ -76,7 +76,7 @@ def _run(program: str, called: Sequence[str], arguments: Parser, options: argpar
     from ...testcases.collectives import members
     from ...worlds.launchers import STARTED, join, launched, leads
     from .closing import stopped
-    from .file import JsonFile
+    from .json_file import JsonFile
 
     ranks, alone, processes = collectives.threads * collectives.gpus, not launched(), 1
     if machine and not alone:

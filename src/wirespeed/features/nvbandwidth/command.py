@@ -16,8 +16,8 @@ from typing import NoReturn
 
 from ...backends import connect, describe
 from ...cli import program_variables as environment
-from ...cli.leading import lead, measured
-from ...cli.parsed import run_options
+from ...cli.measuring import lead, measured
+from ...cli.option_values import run_options
 from ...cli.parser import Parser
 from ...cli.run_files import texts_aside
 from ...document import Document

@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from ...cli import parsed, run_files
+from ...cli import option_values, run_files
 from ...cli.consumers import Answer, refuse_mixed
 from ...cli.parser import Parser
 from ...errors import UsageError
@@ -42,7 +42,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     elif options.format == "json":
         sys.stdout.write(screen.to_json(document, findings))
     elif not (options.quiet or options.consumer):
-        print(screen.render(document, findings, parsed.style(options)), end="", flush=True)
+        print(screen.render(document, findings, option_values.style(options)), end="", flush=True)
         run_files.tell_saved(options.output)
     verdict = findings.verdict
     verdict = Verdict.NOT_JUDGED if document.simulated and verdict is Verdict.PASS else verdict

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...backends.distributed.endpoint import Handle
+from ...backends.distributed.job_process import Handle
 from ...backends.gpu.gpu_driver import IPC, VMM_FD, GpuDriver, narrow, opener_of, pointer, wide
 from ...backends.gpu.peer_area import REGION, THREADS, TIMED_BYTES, WORDS, Area, Hung, PeerAreas
 from ...backends.gpu.sharing import IpcSharing, MappedSharing

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ...cli.leading import lead, measured, measured_code
+from ...cli.measuring import lead, measured, measured_code
 from ...cli.option_groups import among
-from ...cli.parsed import check_format, print_report, style
+from ...cli.option_values import check_format, print_report, style
 from ...cli.parser import Parser
 from ...cli.run_files import texts_aside
 from ...driver.jobs import join

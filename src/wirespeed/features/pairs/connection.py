@@ -13,8 +13,8 @@ from typing import Any, Protocol, cast
 import numpy as np
 
 from ...backends.cpu_sharing import NO_CPU, current_cpu, sharing
-from ...backends.distributed.endpoint import Mechanism
 from ...backends.distributed.exchange import Exchange
+from ...backends.distributed.job_process import Mechanism
 from ...backends.test_data import key_of, words
 from ...errors import BackendError, Unreachable, VerificationError, WirespeedError
 from ...hardware.topology import Machine

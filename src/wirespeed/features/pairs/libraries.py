@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...backends.call_tables import Call, Functions
 from ...backends.mpi.provider import MpiFunctions
-from ...backends.native import Call, Functions
 from ...collectives.data_types import BY_NAME
 from ...worlds.mpi import libraries
 

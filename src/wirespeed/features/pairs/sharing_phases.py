@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ...backends.base import Prepared
-from ...backends.distributed.endpoint import Allocation, Handle
+from ...backends.distributed.job_process import Allocation, Handle
 from ...errors import BackendError, BackendLost, OutOfMemory, Unreachable
 from ...measurement import Measurement, Sample
 from ...model import ALLOCATE, CLOSE, EXPORT, FIRST_COPY, FREE, NEXT_COPIES, OPEN, Engine, Sharing

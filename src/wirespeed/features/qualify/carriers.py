@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...backends.host import nic_facts
-from ...backends.tree import HERE, TreePath
+from ...backends.system_files import HERE, TreePath
 from ...qualification import TCP
 from ...thresholds.clusters import CARRIES, TAKES_PART
 from ...units import many, some

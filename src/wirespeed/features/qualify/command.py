@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...cli.leading import speak_for_leader
+from ...cli.measuring import speak_for_leader
 from ...cli.parser import Parser
 from ...cli.run_files import saving, tell_saved, texts_aside
 from ...driver.jobs import join

@@ -14,7 +14,7 @@ from importlib.metadata import PackageNotFoundError, version
 import msgspec
 
 from ...backends.host import nic_facts
-from ...backends.tree import HERE, TreePath
+from ...backends.system_files import HERE, TreePath
 from ...hardware.facts import Fact, Known
 from ...tables import Amount, Whole
 from ...thresholds.clusters import CLOCKS_APART_S

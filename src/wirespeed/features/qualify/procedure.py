@@ -22,7 +22,7 @@ from ...thresholds.clusters import (
 from .cluster import Values, plain
 from .inference import Paths, deviation, explain, margin, normal_paths, reference_of, threshold_of
 from .limits import below_alike, below_limits
-from .losses import lossy
+from .lossy_cables import lossy
 from .measured_topology import Pair, rounds_of_all, topology_of
 from .messages import by_sizes
 from .pairing import groups_of, matchings, representatives

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...backends.pci import Port
-from ...backends.tree import Tree
+from ...backends.system_files import Tree
 from ...errors import MachineError
 from ...hardware.devices import STORAGE, Storage
 from ...hardware.pcie import rate

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ...cli import dry_run, leading, parsed, run_files
+from ...cli import dry_run, measuring, option_values, run_files
 from ...cli.parser import Parser
 from ...driver.jobs import join
 from ...options import GPU, HOW, JOB, MEASURING, STOP, WHAT
@@ -19,22 +19,22 @@ def main(name: str, argv: Sequence[str]) -> int:
         arguments.refuse_unused(
             options, "with --dry-run", "format", "output", "force", "quiet", "verbose", "all_cells"
         )
-    parsed.refuse_blocks(options, [name])
+    option_values.refuse_blocks(options, [name])
     program = of_line(" ".join(options.line))
-    chosen = parsed.run_options(options)
+    chosen = option_values.run_options(options)
     chosen = replace(chosen, **program.settings(vars(chosen)))
-    settings = parsed.timed(chosen) | {
+    settings = option_values.timed(chosen) | {
         "testcases": [program.testcase], "described": {"transfers": [program.text]},
     }  # fmt: skip
     if options.dry_run:
         return dry_run.dry_run(settings, options)
-    parsed.check_format(options.format)
+    option_values.check_format(options.format)
     world = join(options.processes, [name, *argv], options.timeout)
     with run_files.texts_aside(options.output):
-        return leading.lead(
+        return measuring.lead(
             world,
-            lambda: leading.measured(options, **settings, machine=options.machine, world=world),
-            lambda judged: parsed.print_report(judged, options),
+            lambda: measuring.measured(options, **settings, machine=options.machine, world=world),
+            lambda judged: option_values.print_report(judged, options),
         )
 
 

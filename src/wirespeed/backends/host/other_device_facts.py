@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...hardware.facts import Fact, Known
 from ...units import GIB
 from .. import pci
-from ..tree import HERE, TreePath
+from ..system_files import HERE, TreePath
 from .procfs import number, read
 
 #: First digits of the classes of NVMe drives, displays and processing accelerators. Source: pci.ids.

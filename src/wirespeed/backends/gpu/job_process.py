@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ...errors import BackendError, MeasurementTimeout, starting_threads
 from ...measurement import Measurement, Sample
 from ...model import Engine, Transfer
-from ..distributed.endpoint import LINE, NCCL, TWO_SIDED, Endpoint, JobContext, LocalTransfer
+from ..distributed.job_process import LINE, NCCL, TWO_SIDED, Endpoint, JobContext, LocalTransfer
 from ..test_data import keys_of
 from .bound_copy import Binder, BoundCopy, Buffers
 from .contents import Contents

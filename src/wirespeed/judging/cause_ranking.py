@@ -14,7 +14,7 @@ import numpy.typing as npt
 from ..data.causes import EFFECTS, Cause, Weight
 from ..document import Document
 from ..errors import MachineError
-from ..hardware.effects import Effect, scaled
+from ..hardware.cause_effects import Effect, scaled
 from ..hardware.facts import Facts
 from ..hardware.link_graph import Network
 from ..hardware.topology import Link, Machine

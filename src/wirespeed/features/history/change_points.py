@@ -186,6 +186,8 @@ def _drift(scaled: Array, edges: Sequence[int], middles: Sequence[float], deviat
     of_levels = sum(
         float(((scaled[a:b] - m) ** 2).sum()) for a, b, m in zip(edges, edges[1:], middles, strict=False)
     )
+    if not of_levels:  # the runs of each level are equal
+        return 0.0
     levels = len(middles)
     line = runs * log(of_line / runs) + 2 * log(runs)
     steps = runs * log(of_levels / runs) + (2 * levels - 1) * log(runs)

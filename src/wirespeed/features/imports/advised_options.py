@@ -15,7 +15,7 @@ from ...units import Nics, parse_nics
 from .assumed_machine import machine_of, networked, sheet_name
 from .log import FoundLog
 from .nccl_ranks import with_ranks
-from .placing import results
+from .to_document import results
 
 #: A model, the NICs of a host with GPUs, and one NIC, which stand for those that only the user knows.
 _SUCH_AS, _NICS, _NIC = "hgx-h100", "8x400G", "1x200G"

@@ -11,8 +11,8 @@ import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document, Status
 from wirespeed.errors import UsageError
-from wirespeed.judging.adaptive import Adaptive
 from wirespeed.judging.diagnosis import diagnose
+from wirespeed.judging.explain_steps import Adaptive
 from wirespeed.judging.omissions import measurable
 
 FAST = {"tier": "quick", "samples": 3, "copies": 1}
@@ -101,7 +101,7 @@ def test_causes_with_equal_values_are_told_apart_by_no_testcase() -> None:
 def test_rounds_that_tell_causes_apart_are_part_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     adaptive = Adaptive()
     monkeypatch.setattr("wirespeed.backends.facts", lambda machine: ())
-    monkeypatch.setattr("wirespeed.judging.adaptive._quick", lambda document: (wirespeed.TESTCASES[0],))
+    monkeypatch.setattr("wirespeed.judging.explain_steps._quick", lambda document: (wirespeed.TESTCASES[0],))
     wirespeed.run(machine="simulated:hgx-h200-2+gen4@gpu1", following=adaptive, **FAST)
     whys = [step.why for step in adaptive.steps]
     assert whys[1].startswith("to distinguish ") and "busy-gpu" in whys[1]

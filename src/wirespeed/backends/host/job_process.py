@@ -12,7 +12,7 @@ from ...measurement import Measurement
 from ...model import Transfer
 from ...units import format_size
 from ...worlds.descriptors import Descriptors, SharedMemory
-from ..distributed.endpoint import Allocation, Endpoint, Handle, JobContext, LocalTransfer, fetched, offer
+from ..distributed.job_process import Allocation, Endpoint, Handle, JobContext, LocalTransfer, fetched, offer
 from . import kernels
 from .bound_transfer import LINE, SharedBuffers, whole_lines
 from .memory import RESERVE_BYTES

@@ -9,7 +9,7 @@ from ..measurement import Unit
 from ..tables import SMALLEST
 from ..thresholds.changes import NOISY, STRAY
 from .cells import Key, placed
-from .evidence import CellValues
+from .comparison_evidence import CellValues
 
 #: How a cell failed whose data were wrong, and one that has no value because of an error or a time-out.
 _WRONG, _NO_VALUE = "wrong data", "no value"
