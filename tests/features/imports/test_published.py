@@ -99,7 +99,7 @@ def test_directions_of_pcie_that_differ(
 
 @pytest.mark.parametrize(("share", "fits"), [(0.92, False), (0.88, True)])
 def test_a_cause_of_certain_amounts_explains_nothing_faster_than_they_allow(share: float, fits: bool) -> None:
-    """A mode of NVLinks leaves three quarters of them: not 92%, whatever machines of one model have in common."""
+    """A mode of NVLinks leaves three quarters: not 92%, whatever machines of a model have in common."""
     document = slower(wirespeed.load_log(FOLDER / "nvbandwidth-h100-azure.txt"), share)
     found = [finding.cause.name for finding in wirespeed.diagnose(document).findings if finding.cells]
     assert found == (["bandwidth-mode"] if fits else [])

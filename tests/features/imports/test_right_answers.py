@@ -46,7 +46,10 @@ ANSWERS = (
         ("2 values are worse than expected; only with numactl -m1 -N1", "_ce with numactl -m0 -N0 12.74"),
         ("reduced width", "no access to each other"),
     ),
-    Answer("far-memory-and-topology", (), 3, ("no cause is known",), ("no access to each other", "reduced width")),
+    Answer(
+        "far-memory-and-topology", (), 3, ("no cause is known",),
+        ("no access to each other", "reduced width"),
+    ),
     # GPUs are named above the tests of a post; with both directions at once, one waits for the other.
     Answer(
         "one-direction-waits", (), 3,
