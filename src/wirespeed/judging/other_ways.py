@@ -67,7 +67,7 @@ def by_other_ways(
         final: Cells for which the user or a baseline says what is expected.
         machine: The machine.
     """
-    of_runs = grouped((cell.key.testcase.removeprefix(cell.key.tested), i) for i, cell in enumerate(cells))
+    of_runs = grouped((cell.key.number, i) for i, cell in enumerate(cells))
     found: dict[int, Judgement] = {}
     for chosen in of_runs.values():  # a log may have several runs of the same testcases
         own = {i: cells[i]._replace(key=cells[i].key._replace(testcase=cells[i].key.tested)) for i in chosen}

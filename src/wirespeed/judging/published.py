@@ -355,7 +355,7 @@ def by_other_direction(
     """Yield the values that would pass, but are slower than the copy in the other direction, by index."""
     known = {gpu.name for gpu in machine.gpus if gpu_sheet(gpu.model)}
     found: dict[tuple[str, ...], int] = {
-        (measured.key.tested, measured.key.testcase.removeprefix(measured.key.tested), *measured.key[1:4]): i
+        (measured.key.tested, measured.key.number, *measured.key[1:4]): i
         for i, measured in enumerate(cells)
         if measured.cell.value and not measured.cell.shared and not measured.key.table
         and measured.key.column in known and _kind(machine, measured.cell) is LinkKind.PCIE

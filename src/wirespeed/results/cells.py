@@ -44,6 +44,11 @@ class Key(NamedTuple):  # a tuple, because there are many
         return without_number(self.testcase)
 
     @property
+    def number(self) -> str:
+        """What its testcase has behind that name: ``_2`` of the second run; empty of the first."""
+        return self.testcase.removeprefix(self.tested)
+
+    @property
     def place(self) -> str:
         """Table, row and column as text; empty for a whole testcase."""
         return " ".join(filter(None, (self.table, self.row, self.column)))

@@ -105,6 +105,20 @@ def test_a_cause_of_certain_amounts_explains_nothing_faster_than_they_allow(shar
     assert found == (["bandwidth-mode"] if fits else [])
 
 
+@pytest.mark.parametrize("option", ["-b 1", "--bufferSize=256", ""])
+@pytest.mark.parametrize("note", ["NOTE: The buffer size is smaller than the default\n", ""])
+def test_smaller_buffers_are_not_judged_by_what_large_ones_reach(
+    option: str, note: str, tmp_path: Path
+) -> None:
+    """Whether the tool notes it, or only the command says so."""
+    text = f"$ numactl -m0 ./nvbandwidth -t 0 {option}\nnvbandwidth Version: v0.8\n"
+    text += "Device 0: NVIDIA A100-SXM4-40GB\n"
+    text += "\nRunning host_to_device_memcpy_ce.\nmemcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n"
+    (tmp_path / "log.txt").write_text(f"{text}           0\n 0     12.13\n\n{note}")
+    (judgement,) = wirespeed.judge(wirespeed.load_log(tmp_path / "log.txt")).judgements
+    assert judgement.verdict is (Verdict.NOT_JUDGED if option or note else Verdict.FAIL)
+
+
 #: How good a verdict is; what is not judged must not become so because it is slower.
 _MILD = {Verdict.IMPLAUSIBLE: 0, Verdict.FAIL: 0, Verdict.WARN: 1, Verdict.PASS: 2, Verdict.NOT_JUDGED: 3}
 

@@ -54,7 +54,7 @@ _UNDERSTOOD = re.compile(
     r"\bib_(write|read|send|atomic)_|IMB-|nvidia-smi", re.I
 )  # fmt: skip
 #: What binds a program to CPUs or memory, with its options.
-_BINDING = re.compile(r"\b(?:numactl|taskset)(?:\s+-[a-zA-Z-]+[=\s]?[\d,:x-]*(?=\s))+")
+_BINDING = re.compile(r"\b(?:numactl|taskset)(?:\s+-[a-zA-Z-]++[=\s]?[\d,:x-]*+(?=\s))+")
 #: Maximum number of lines and characters of a command, and of characters of a title.
 _MOST_LINES, _LONGEST, _LONGEST_TITLE = 40, 8000, 120
 #: Maximum number of settings of a run.

@@ -405,7 +405,8 @@ def _finish(log: FoundLog, small: bool, asked: int = 0) -> None:
     """
     version = _release(log)
     usual = _OLD_BYTES if version is not None and version <= _OLD else _BYTES
-    size = asked or (0 if small else usual)
+    # Of a smaller buffer, the time that a copy takes to start is not known: as if its size was not.
+    size = 0 if small or 0 < asked < usual else asked or usual
     keys: defaultdict[str, set[str]] = defaultdict(set)
     for table in log.tables:
         keys[table.testcase].add(table.key)
