@@ -347,19 +347,18 @@ def links_among(machine: Machine, members: Sequence[Memory]) -> list[Link]:
 def slowest_sender(machine: Machine, members: Sequence[Memory]) -> float | None:
     """The line rate at which the slowest of some GPUs can send, in B/s; None where one is unknown."""
     rates: list[float | None] = []
-    among = links_among(machine, members)
+    leaving: dict[tuple[str, LinkKind], list[float]] = {}
+    for link in links_among(machine, members):
+        leaving.setdefault((link.source, link.kind), []).append(link.capacity or 0.0)
     for member in members:
         vertex = machine.vertex(member)
-        for kind in (LinkKind.NVLINK, LinkKind.PCIE):
-            links = [link for link in among if link.source == vertex and link.kind is kind]
-            if links:
-                capacities = [link.capacity or 0.0 for link in links]
-                # Paths over PCIe to several GPUs leave through one slot.
-                most = max(capacities) if kind is LinkKind.PCIE else math.fsum(capacities)
-                rates.append(most if all(capacities) else None)
-                break
-        else:
+        kinds = (LinkKind.NVLINK, LinkKind.PCIE)
+        if (kind := next((kind for kind in kinds if (vertex, kind) in leaving), None)) is None:
             return None
+        capacities = leaving[vertex, kind]
+        # Paths over PCIe to several GPUs leave through one slot.
+        most = max(capacities) if kind is LinkKind.PCIE else math.fsum(capacities)
+        rates.append(most if all(capacities) else None)
     known = [rate for rate in rates if rate]
     return min(known) if len(members) > 1 and len(known) == len(rates) else None
 

@@ -37,6 +37,8 @@ from ..units import Nics
 
 #: In the names of testcases that copy in both directions at once.
 _BOTH_WAYS = "_bidirectional_"
+#: GPUs of the largest machine with NVLink between its hosts, the DGX GH200; an NVL72 has 72.
+_MOST_OF_NVLINK = 256
 #: Links between host and GPU.
 _TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
 #: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
@@ -253,7 +255,8 @@ def between_hosts(
     """
     layout = hosts_of(machine, ranks, run.ranks)
     links = [i for i, link in enumerate(machine.links) if _NETWORK in (link.source, link.destination)]
-    if layout is None or not links or run.operation not in OPERATIONS or shares_nvlink(machine):
+    is_domain = shares_nvlink(machine, run.ranks)
+    if layout is None or not links or run.operation not in OPERATIONS or is_domain:
         return None
     hosts, per_host = layout
     nvlink = any(link.kind is LinkKind.NVLINK for link in machine.links)
@@ -291,10 +294,10 @@ def between_hosts(
     return Allowance(limit, peak, (low, typical) if judged else None, used, shared)
 
 
-def shares_nvlink(machine: Machine) -> bool:
-    """Whether NVLink may connect GPUs of several hosts, so that the network is not what limits."""
+def shares_nvlink(machine: Machine, count: int) -> bool:
+    """Whether NVLink may connect ``count`` GPUs of several hosts: the network is then not what limits."""
     known = [gpu_sheet(gpu.model) for gpu in machine.gpus]
-    return any(sheet and sheet[1].many_hosts for sheet in known)
+    return count <= _MOST_OF_NVLINK and any(sheet and sheet[1].many_hosts for sheet in known)
 
 
 def _ratio(operation: str, hosts: int, per_host: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -272,6 +273,27 @@ def test_gpus_that_nvlink_may_connect_over_hosts_are_not_limited_by_nics(tmp_pat
     assert judge(document).verdict is Verdict.NOT_JUDGED
     assert any("NVLink may connect all hosts" in note for note in document.machine.notes)
     assert any("NVLink may connect all hosts" in warning for warning in document.warnings)
+
+
+@pytest.mark.parametrize(("hosts", "is_domain"), [(64, True), (65, False), (256, False)])
+def test_more_gpus_than_nvlink_connects_are_limited_by_nics(
+    hosts: int, is_domain: bool, tmp_path: Path
+) -> None:
+    """No machine whose NVLinks connect hosts has more than 256 GPUs; to try larger ones took minutes."""
+    text = logged(all_reduce("NVIDIA GH200 120GB", hosts, 4, 90.0), speeds("node0", 4, 200_000))
+    document = imported(tmp_path, text)
+    assert any("NVLink may connect" in note for note in document.machine.notes) is is_domain
+    assert network(document) == (None if is_domain else 100e9)
+    limit = bus(document).limit
+    assert limit is None or limit > 400e9 if is_domain else limit == pytest.approx(100e9, rel=0.02)
+
+
+def test_ranks_of_a_host_with_one_bus_number_have_gpus_of_their_own(tmp_path: Path) -> None:
+    """The four GPUs of a GH200 node are bus 1 of four PCI domains, and nccl-tests prints the bus only."""
+    text = all_reduce("NVIDIA GH200 120GB", 8, 4, 90.0)
+    document = imported(tmp_path, re.sub(r"device +\d+ \[0000:..:00\]", "device  0 [0x01]", text))
+    assert [gpu.name for gpu in document.machine.gpus] == ["gpu0", "gpu1", "gpu2", "gpu3"]
+    assert {gpu.bus_id for gpu in document.machine.gpus} == {""}
 
 
 def test_the_number_of_ranks_follows_from_the_bandwidths(tmp_path: Path) -> None:

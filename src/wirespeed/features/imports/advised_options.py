@@ -109,7 +109,7 @@ def _candidates(
         known = [len(target.gpus)] if target.gpus else [columns, ranks if ranks <= _GPUS else 0, _GPUS]
         named = [f"{_SUCH_AS}-{count}" for count in dict.fromkeys(known) if count]
     else:
-        is_domain = machine is None and shares_nvlink(target)
+        is_domain = machine is None and shares_nvlink(target, ranks)
         named = [f"{sheet_name(target)}-{ranks}"] if is_domain else []
     yield from ((other, nics) for other in named)
     if nics is None:

@@ -113,7 +113,7 @@ def _of_job(machine: Machine, logs: Sequence[FoundLog]) -> Machine:
     places = {(rank.host, f"gpu{rank.device}"): f"{rank.rank}/gpu{rank.device}" for rank in ranks}
     is_job = tables and all(table.testcase.startswith(OF_PROCESSES) for table in tables)
     is_known = len(places) == len(ranks) > 1 and {gpu for _, gpu in places} <= names
-    if not is_job or not is_known or (len(hosts) > 1 and not shares_nvlink(machine)):
+    if not is_job or not is_known or (len(hosts) > 1 and not shares_nvlink(machine, len(ranks))):
         return machine
     links = [link for link in machine.links if names.isdisjoint(link.ends)]
     for host in hosts:
@@ -418,7 +418,8 @@ def networked(
         or any(collective.info.ranks > len(machine.gpus) > 0 for collective in log.collectives)
         for log in logs
     )
-    if several and shares_nvlink(machine):
+    ranks = max((run.info.ranks for log in logs for run in log.collectives), default=0)
+    if several and shares_nvlink(machine, max(ranks, *(len(log.ranks) for log in logs))):
         note = "NVLink may connect all hosts, whose NICs are then no limit"
         return replace(machine, notes=(*machine.notes, note)), ()
     if rate is not None:

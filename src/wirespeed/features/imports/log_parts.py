@@ -23,9 +23,13 @@ def runs(lines: Sequence[str], begin: re.Pattern[str]) -> Iterator[Sequence[str]
 def gpus_of(ranks: Sequence[RankInfo]) -> list[tuple[str, str]]:
     """Name and PCI bus ID of each GPU of the first host, in the order of their indices.
 
-    An excerpt may lack some. Processes that may use one GPU each have it as their first one.
+    An excerpt may lack some. Processes that may use one GPU each have it as their first one. NCCL refuses two
+    ranks on one GPU: where nccl-tests prints the same bus of several, they are in several PCI domains.
     """
-    own = {(rank.device, rank.bus_id): rank.model for rank in ranks if rank.host == ranks[0].host}
+    here = {rank.rank: rank for rank in ranks if rank.host == ranks[0].host}.values()
+    own = {(rank.device, rank.bus_id): rank.model for rank in here}
+    if len(own) < len(here):
+        return [(rank.model, "") for rank in here]
     gpus = [(model, bus) for (_, bus), model in sorted(own.items())]
     buses = dict(own.keys())
     if len(buses) == len(own) and len(set(own.values())) == 1:
