@@ -30,6 +30,7 @@ from ..thresholds.values import (
     LEAST_OF_LINE,
     LEAST_OF_MPI_BYTES,
     LEAST_PART_BYTES,
+    MOST_OF_NVLINK,
     TYPICAL_OF_LINE,
     WIDER,
 )
@@ -37,8 +38,6 @@ from ..units import Nics
 
 #: In the names of testcases that copy in both directions at once.
 _BOTH_WAYS = "_bidirectional_"
-#: GPUs of the largest machine with NVLink between its hosts, the DGX GH200; an NVL72 has 72.
-_MOST_OF_NVLINK = 256
 #: Links between host and GPU.
 _TO_HOST = (LinkKind.PCIE, LinkKind.C2C)
 #: Cores of a node and bytes of its memory, where a log does not tell: enough for every testcase.
@@ -297,7 +296,7 @@ def between_hosts(
 def shares_nvlink(machine: Machine, count: int) -> bool:
     """Whether NVLink may connect ``count`` GPUs of several hosts: the network is then not what limits."""
     known = [gpu_sheet(gpu.model) for gpu in machine.gpus]
-    return count <= _MOST_OF_NVLINK and any(sheet and sheet[1].many_hosts for sheet in known)
+    return count <= MOST_OF_NVLINK and any(sheet and sheet[1].many_hosts for sheet in known)
 
 
 def _ratio(operation: str, hosts: int, per_host: int) -> float:

@@ -200,6 +200,10 @@ LEAST_MESSAGE_BYTES = 64 * KIB  # B
 #: Messages of MPI are judged from this size on.
 #: Why: Smaller ones need more than one at a time.
 LEAST_OF_MPI_BYTES = MIB  # B
+#: NVLink may connect up to this number of GPUs of several hosts; of more, the NICs limit.
+#: Why: The largest such machine, DGX GH200, has 256 GPUs; an NVL72 has 72.
+#: Source: data sheets
+MOST_OF_NVLINK = 256
 
 # Lists of blocks
 
