@@ -51,7 +51,9 @@ _BUILD = re.compile(
 )
 #: What MPI reports of a call that failed. A tool that had printed its last line did not make it.
 _OF_MPI = re.compile(r"^\[\S+:\d+\] \*\*\* +(An error occurred in|reported by process|on \w|MPI_ERR|and )")
-_WRONG_DATA = re.compile(r"validat|corrupt|mismatch|wrong|out of bounds|invalid value", re.IGNORECASE)
+_WRONG_DATA = re.compile(
+    r"validat|verification error|corrupt|mismatch|wrong|out of bounds|invalid value", re.IGNORECASE
+)
 
 
 def status_of(reason: str) -> Status:
