@@ -676,3 +676,50 @@ def test_several_tools_in_one_file(tmp_path: Path) -> None:
     assert list(dict.fromkeys(tools)) == [
         "bandwidthTest", "nvidia-smi", "perftest", "IMB",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mib", "engine", "is_judged"),
+    [(10239, "sm", True), (10240, "sm", False), (10240, "ce", True)],
+)
+def test_kernels_with_large_buffers_of_the_host_have_no_reference(
+    tmp_path: Path, mib: int, engine: str, is_judged: bool
+) -> None:
+    """NVIDIA/nvbandwidth issues 41 and 42: the same GPU has 25.1 GB/s with buffers of 512 MiB."""
+    name = f"host_to_device_memcpy_{engine}"
+    document = imported(
+        tmp_path,
+        f"""$ ./nvbandwidth -t {name} -b {mib}
+nvbandwidth Version: v0.8
+Device 0: NVIDIA A100-SXM4-40GB (00000000:99:00)
+
+Running {name}.
+memcpy {engine.upper()} CPU(row) -> GPU(column) bandwidth (GB/s)
+           0
+ 0     16.50
+
+SUM {name} 16.50
+""",
+    )
+    (result,) = document.testcases
+    assert ("kernels are slower with buffers of 10 GiB or more" in result.description) is not is_judged
+    assert (wirespeed.judge(document).verdict is Verdict.NOT_JUDGED) is not is_judged
+
+
+def test_the_first_release_of_nvbandwidth_names_benchmarks(tmp_path: Path) -> None:
+    """The readme of the first release: no line of a version, and another word before the name."""
+    document = imported(
+        tmp_path,
+        """Running benchmark host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+          0         1
+0      6.20     12.36
+""",
+    )
+    assert row(document, "host_to_device_memcpy_ce", "", "host") == {"gpu0": 6.2e9, "gpu1": 12.36e9}
+
+
+def test_simplep2p_that_ends_early_is_incomplete(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "data/logs/simplep2p-passed.txt").read_text()
+    document = imported(tmp_path, text.removesuffix("Test passed\n"))
+    assert "lacks 'Test passed'" in doubts(document)[0]
