@@ -78,6 +78,7 @@ ANSWERS = (
     Answer(
         "simplep2p-passed", (), 4, ("2 x NVIDIA H100 PCIe", "1 value not comparable"), ("FAIL", "incomplete"),
     ),
+    Answer("gpu-off-the-bus", (), 1, ("Xid (PCI:0000:01:00): 79", "dmesg"), ("as fast as", "run it again")),
     Answer(
         "jetson-without-nvml", (), 1, ("nvbandwidth does not support this GPU", "bandwidthTest"),
         ("run it again",),

@@ -295,7 +295,8 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
         if shell.line(line.strip()):
             said.append(line)
         shell.another = shell.another and not begun
-        if not (shell.another and (current or last) and scan.says_failure(line)):
+        of_another = shell.another and not scan.LOST_GPU.search(line)
+        if not (of_another and (current or last) and scan.says_failure(line)):
             pending.append(line)
         at += 1
     if current:
