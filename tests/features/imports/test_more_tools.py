@@ -723,3 +723,16 @@ def test_simplep2p_that_ends_early_is_incomplete(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "data/logs/simplep2p-passed.txt").read_text()
     document = imported(tmp_path, text.removesuffix("Test passed\n"))
     assert "lacks 'Test passed'" in doubts(document)[0]
+
+
+def test_each_heading_of_stream_begins_a_run(tmp_path: Path) -> None:
+    """A post with the rates of a good and of a slow node: the second ones replaced the first ones."""
+    table = """Function    Best Rate MB/s  Avg time     Min time     Max time
+Copy:           {0}000.1     0.004873     0.004141     0.033827
+Scale:          {0}000.2     0.004823     0.004370     0.030055
+Add:            {0}000.5     0.006594     0.005846     0.026840
+Triad:          {0}000.1     0.006789     0.005682     0.042516
+"""
+    document = imported(tmp_path, table.format(46) + "and the other node:\n" + table.format(23))
+    values = {cell.value for result in document.testcases for t in result.tables for cell in t.cells}
+    assert {46000.1e6, 23000.1e6} <= {value and round(value, 1) for value in values}
