@@ -676,3 +676,63 @@ def test_several_tools_in_one_file(tmp_path: Path) -> None:
     assert list(dict.fromkeys(tools)) == [
         "bandwidthTest", "nvidia-smi", "perftest", "IMB",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mib", "engine", "is_judged"),
+    [(10239, "sm", True), (10240, "sm", False), (10240, "ce", True)],
+)
+def test_kernels_with_large_buffers_of_the_host_have_no_reference(
+    tmp_path: Path, mib: int, engine: str, is_judged: bool
+) -> None:
+    """NVIDIA/nvbandwidth issues 41 and 42: the same GPU has 25.1 GB/s with buffers of 512 MiB."""
+    name = f"host_to_device_memcpy_{engine}"
+    document = imported(
+        tmp_path,
+        f"""$ ./nvbandwidth -t {name} -b {mib}
+nvbandwidth Version: v0.8
+Device 0: NVIDIA A100-SXM4-40GB (00000000:99:00)
+
+Running {name}.
+memcpy {engine.upper()} CPU(row) -> GPU(column) bandwidth (GB/s)
+           0
+ 0     16.50
+
+SUM {name} 16.50
+""",
+    )
+    (result,) = document.testcases
+    assert ("kernels are slower with buffers of 10 GiB or more" in result.description) is not is_judged
+    assert (wirespeed.judge(document).verdict is Verdict.NOT_JUDGED) is not is_judged
+
+
+def test_the_first_release_of_nvbandwidth_names_benchmarks(tmp_path: Path) -> None:
+    """The readme of the first release: no line of a version, and another word before the name."""
+    document = imported(
+        tmp_path,
+        """Running benchmark host_to_device_memcpy_ce.
+memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)
+          0         1
+0      6.20     12.36
+""",
+    )
+    assert row(document, "host_to_device_memcpy_ce", "", "host") == {"gpu0": 6.2e9, "gpu1": 12.36e9}
+
+
+def test_simplep2p_that_ends_early_is_incomplete(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "data/logs/simplep2p-passed.txt").read_text()
+    document = imported(tmp_path, text.removesuffix("Test passed\n"))
+    assert "lacks 'Test passed'" in doubts(document)[0]
+
+
+def test_each_heading_of_stream_begins_a_run(tmp_path: Path) -> None:
+    """A post with the rates of a good and of a slow node: the second ones replaced the first ones."""
+    table = """Function    Best Rate MB/s  Avg time     Min time     Max time
+Copy:           {0}000.1     0.004873     0.004141     0.033827
+Scale:          {0}000.2     0.004823     0.004370     0.030055
+Add:            {0}000.5     0.006594     0.005846     0.026840
+Triad:          {0}000.1     0.006789     0.005682     0.042516
+"""
+    document = imported(tmp_path, table.format(46) + "and the other node:\n" + table.format(23))
+    values = {cell.value for result in document.testcases for t in result.tables for cell in t.cells}
+    assert {46000.1e6, 23000.1e6} <= {value and round(value, 1) for value in values}

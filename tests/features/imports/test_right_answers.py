@@ -57,9 +57,31 @@ ANSWERS = (
     ),
     # Each command has its size.
     Answer(
-        "three-buffer-sizes", (), 3,
+        "three-buffer-sizes", (), 0,
         ("host_to_device_memcpy_sm_3 reaches 16.5 GB/s at 20 GiB, host_to_device_memcpy_sm (512 MiB) 25.13",
-         "2 values worse than expected, 1 value OK"),
+         "kernels are slower with buffers of 10 GiB or more", "1 value OK, 2 not judged"),
+        ("reduced width", "LnkSta", "worse than expected"),
+    ),
+    # A title without the line that names the testcase is enough if the table has one GPU, and a link may be
+    # one lane of a riser.
+    Answer(
+        "one-table-of-one-gpu", (), 3,
+        ("host_to_device_memcpy_ce host gpu0: 2.80 GB/s", "which PCIe 3 x4 explains"), ("✓",),
+    ),
+    Answer("riser-of-one-lane", (), 3, ("copies at most at 0.8 GB/s", "which PCIe 3 x1 explains")),
+    # Fast copies that arrive wrong are no pass, whichever of the two samples says so.
+    Answer(
+        "simplep2p-wrong-data", (), 1,
+        ("2 x NVIDIA GeForce RTX 4090", "Verification error @ element 1", "do not use peer access"),
+        ("PASS", "run it again"),
+    ),
+    Answer(
+        "simplep2p-passed", (), 4, ("2 x NVIDIA H100 PCIe", "1 value not comparable"), ("FAIL", "incomplete"),
+    ),
+    Answer("gpu-off-the-bus", (), 1, ("Xid (PCI:0000:01:00): 79", "dmesg"), ("as fast as", "run it again")),
+    Answer(
+        "jetson-without-nvml", (), 1, ("nvbandwidth does not support this GPU", "bandwidthTest"),
+        ("run it again",),
     ),
     # Tables are read by the words of their heading.
     Answer(

@@ -18,7 +18,7 @@ from ...terminal import neutral
 from ...units import many, parse_nics
 from ...version import __version__
 from . import advised_options, commands, scan
-from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE
+from .gpu_copies import BANDWIDTH_TEST, P2P_SAMPLE, SIMPLE_P2P
 from .gpu_sets import aligned, other_models
 from .host_facts import NVIDIA_SMI
 from .log import KEPT_LINES, FoundLog, Tool
@@ -37,6 +37,7 @@ UNDERSTOOD = {
     "OSU micro-benchmarks": OSU,
     "Intel MLC": MLC,
     "bandwidthTest": BANDWIDTH_TEST,
+    "simpleP2P": SIMPLE_P2P,
     "nvidia-smi topo -m and nvlink -s (readings)": NVIDIA_SMI,
     "perftest (ib_write_bw, ib_read_lat, ...)": PERFTEST,
     "Intel MPI Benchmarks": IMB,
@@ -294,7 +295,8 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
         if shell.line(line.strip()):
             said.append(line)
         shell.another = shell.another and not begun
-        if not (shell.another and (current or last) and scan.says_failure(line)):
+        of_another = shell.another and not scan.LOST_GPU.search(line)
+        if not (of_another and (current or last) and scan.says_failure(line)):
             pending.append(line)
         at += 1
     if current:

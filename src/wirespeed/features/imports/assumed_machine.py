@@ -29,8 +29,9 @@ ASSUMED = "assumed"
 _SWITCH = "nvswitch"
 #: What connects all GPUs of a machine without a switch, if each of them uses all its links.
 _MESH = "nvlinks"
-#: Standard widths of the PCIe link of a GPU, and the oldest generation that is assumed in place of a newer.
-_WIDTHS, _OLDEST_PCIE = (16, 8, 4), 3
+#: Standard widths of the PCIe link of a GPU, those of risers for mining, which count if no other explains a
+#: rate, and the oldest generation that is assumed in place of a newer.
+_WIDTHS, _NARROW, _OLDEST_PCIE = (16, 8, 4), (2, 1), 3
 #: Testcases that copy within a GPU: their values count the bytes once, and the memory moves them twice.
 _LOCAL_COPIES = "device_local_copy"
 #: Begin of the names of testcases that use only the memory of a GPU.
@@ -264,9 +265,13 @@ def _pcie(
     if full is None:
         return None, ""
     generations = range(min(_OLDEST_PCIE, sheet.pcie), sheet.pcie + 1)
-    widths = [width for width in _WIDTHS if width <= sheet.lanes]
-    known = [standard for w in widths for g in generations if (standard := pcie.rate(g, w))]
-    rate = _explaining([candidate for candidate, _ in known], to_host, _lowest(LinkKind.PCIE))
+    rate = None
+    for possible in (_WIDTHS, _NARROW):
+        widths = [width for width in possible if width <= sheet.lanes]
+        known = [standard for w in widths for g in generations if (standard := pcie.rate(g, w))]
+        rate = _explaining([candidate for candidate, _ in known], to_host, _lowest(LinkKind.PCIE))
+        if rate:
+            break
     if rate is None or rate == full[0]:
         return full, ""
     names = " or ".join(name for candidate, name in known if abs(candidate / rate - 1) < ABOVE_LIMIT)

@@ -1,5 +1,5 @@
-"""Logs of tools that copy to, from and between GPUs: bandwidthTest and p2pBandwidthLatencyTest. Formats and
-units of bandwidthTest: ``Samples/1_Utilities/bandwidthTest/bandwidthTest.cu`` of NVIDIA/cuda-samples.
+"""Logs of tools that copy to, from and between GPUs: bandwidthTest, p2pBandwidthLatencyTest, simpleP2P.
+Formats and units: ``Samples/1_Utilities/bandwidthTest/bandwidthTest.cu`` of NVIDIA/cuda-samples.
 ``MB/s`` of older versions are MiB/s; copies within a GPU count what is read and what is written.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ...hardware.facts import Fact
 from ...measurement import Unit
-from ...units import GB, MIB, MICRO, many
+from ...units import GB, GIB, MIB, MICRO, many
 from . import scan
 from .commands import binding
 from .log import HOST_COPIES, FoundLog, FoundTable, Tool
@@ -342,3 +342,48 @@ def _kept(name: str, title: str, values: _Values, unit: Unit) -> FoundTable:
 
 #: How these logs are read.
 P2P_SAMPLE = Tool(_START_P2P, each(_run_of_p2p, runs, _BEGIN_P2P))
+
+#: The first line of simpleP2P; what it says of the GPUs, and of the pair that it copies between, in GiB/s.
+_START_SIMPLE = re.compile(r"\s*\[\S*simpleP2P\S*\] - Starting")
+_ABLE = re.compile(r"> Peer access from (.+) \(GPU(\d{1,4})\) -> .+ \(GPU(\d{1,4})\) ?: (Yes|No)")
+_COPY = re.compile(r"cudaMemcpyPeer / cudaMemcpy between GPU(\d{1,3}) and GPU(\d{1,3}): ([\d.]+) ?GB/s")
+_PASSED = "Test passed"
+_KNOWN_SIMPLE = re.compile(
+    r"Checking |CUDA-capable device count|(En|Dis)abling peer access|Allocating |Creating event|"
+    r"Preparing host|Run kernel on|Copy data back|Shutting down|Two or more GPUs|Waiving|\[|---> "
+)
+
+
+def _run_of_simple(lines: Sequence[str]) -> FoundLog:
+    """The run of simpleP2P: whether what a GPU wrote into another's memory is what it read back."""
+    log = FoundLog("simpleP2P", lines=len(lines))
+    names: dict[int, str] = {}
+    wrong = ""
+    for line in map(str.strip, lines):
+        if match := _ABLE.match(line):
+            names[int(match[2])] = scan.text(match[1])
+            if match[4] == "No":
+                log.facts.append(Fact(_NO_ACCESS, f"gpu{int(match[3])}", device=f"gpu{int(match[2])}"))
+        elif match := _COPY.match(line):
+            rate = scan.in_base(match[3], float(GIB))
+            ends = (f"gpu{int(match[1])}",), (f"gpu{int(match[2])}",)
+            why = "its copies alternate between both directions"
+            name = "simpleP2P copies"
+            log.tables.append(FoundTable(name, ((rate,),), *ends, ("GPU", "GPU"), Unit.RATE, why_not=why))
+        elif line.startswith(("Verification error", "Test failed")):
+            wrong = wrong or line
+        else:
+            log.closed |= line.startswith(_PASSED)
+            log.other(line.removeprefix(_PASSED), _KNOWN_SIMPLE)
+    log.gpus = [(names.get(i, ""), "") for i in range(max(names, default=-1) + 1)]
+    if wrong:
+        log.failures.append(scan.reason_of(wrong))
+    elif log.tables and not log.closed:
+        log.doubt(f"it lacks {_PASSED!r}")
+    elif not log.tables:
+        log.doubt("it copied nothing")
+    return log
+
+
+#: How these logs are read.
+SIMPLE_P2P = Tool(_START_SIMPLE, each(_run_of_simple, runs, _START_SIMPLE))

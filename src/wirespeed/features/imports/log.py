@@ -34,9 +34,10 @@ _NOISE = re.compile(
     # RCCL and its tests
     r"(RCCL|HIP|ROCm|Hostname|Librccl|librccl) ?(version|path)?\s*:\s|rccl-tests: |RCCL version \S+$"
 )
-#: How tools report what failed, also after their last line.
+#: How tools, and the kernel of their GPU, report what failed, also after their last line.
 _OWN = re.compile(
-    r"\W*(\[?CUDA_ERROR_|Invalid value when checking|ASSERT in|Error: |Failed Validation|CUDA failure)",
+    r"\W*(\[?CUDA_ERROR_|Invalid value when checking|ASSERT in|Error: |Failed Validation|CUDA failure)|"
+    rf".*{scan.LOST_GPU.pattern}",
     re.IGNORECASE,
 )
 

@@ -9,7 +9,7 @@ from ...measurement import Unit
 from ...units import MB, MIB, NANO, many
 from . import scan
 from .log import FoundLog, FoundTable, Tool
-from .log_parts import each, runs
+from .log_parts import each, parts, runs
 
 #: Lines with which a log of one of these tools begins.
 _START_STREAM = re.compile(
@@ -29,6 +29,8 @@ _KERNELS_STREAM = {
 _ALL_OF_STREAM, _ALL_OF_BABEL = ("Copy", "Scale", "Add", "Triad"), ("Copy", "Mul", "Add", "Triad", "Dot")
 #: A rate and three times.
 _ROW = re.compile(r"(Copy|Scale|Mul|Add|Triad|Dot|Nstream|Read|Write):?\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)")
+#: How a row with a rate and a time begins; BabelStream's "Read: 0.0007 s" before the heading is none.
+_KERNEL_RATE = r"[A-Z]\w+:?\s+[\d.]+\s+[\d.]+\s"
 #: What BabelStream says if it runs only one kernel.
 _ONE_KERNEL = re.compile(r"Running +(?:Running +)?(triad|nstream|Copy|Mul|Add|Triad|Dot|Nstream)\b")
 #: What it prints then: the mean rate of all iterations.
@@ -47,6 +49,12 @@ _KNOWN_STREAM = re.compile(
     r"Total memory|\*{5} *WARNING|It appears that you set the preprocessor|This version of the code uses|"
     r"Note that|The \*best\*|will be|Offset|Reduction|Grid|Using|Parallel for|(Init|Read): +\S+ s \("
 )
+
+
+def _tables_of_stream(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Split lines into runs: at a first line, and where an excerpt repeats the heading of the rates."""
+    head, row = re.compile(rf"\s*{_HEAD_STREAM.pattern}", re.IGNORECASE), re.compile(rf"\s*{_KERNEL_RATE}")
+    return (part for run in runs(lines, _BEGIN_STREAM) for part in parts(run, head, row))
 
 
 def _run_of_stream(lines: Sequence[str]) -> FoundLog:
@@ -128,7 +136,7 @@ def _rate(match: re.Match[str], scale: float) -> float | None:
 
 
 #: How these logs are read.
-STREAM = Tool(_START_STREAM, each(_run_of_stream, runs, _BEGIN_STREAM))
+STREAM = Tool(_START_STREAM, each(_run_of_stream, _tables_of_stream))
 #: Lines with which a log of this tool begins; an excerpt begins with a section.
 _START_MLC = re.compile(
     r"Intel\(R\) Memory Latency Checker|Measuring (idle latencies|Peak Injection|Memory Bandwidths|"

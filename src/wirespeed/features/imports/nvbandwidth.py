@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from ...document import RankInfo, Status
 from ...measurement import Unit
 from ...testcases.table import TABLE
-from ...units import GB, MIB, NANO
+from ...units import GB, GIB, MIB, NANO
 from . import scan
 from .commands import binding
 from .log import FoundLog, FoundTable, Tool
@@ -21,13 +21,14 @@ from .log_parts import gpus_of
 
 #: Lines with which a log of this tool can begin; an excerpt begins with the title of a table.
 _START = re.compile(
-    r"(nv|sail)bandwidth Version: |Running \w+\.\s*$|Device \d+: .+ \([0-9a-fA-F]{8}:[0-9a-fA-F]{2}:|"
+    r"(nv|sail)bandwidth Version: |Running (benchmark )?\w+\.\s*$|"
+    r"Device \d+: .+ \([0-9a-fA-F]{8}:[0-9a-fA-F]{2}:|"
     r"memcpy (CE|SM|TMA|local) .*\(column\).* bandwidth \(GB/s\)\s*$"
 )
 _VERSION = re.compile(r"((?:nv|sail)bandwidth) Version: v?(\S+)")
 _DEVICE = re.compile(r"(?:Device )?(\d+): (.+?)(?: \(([0-9a-fA-F:.]+)\))?(?:: \((.*)\))?")
 _PROCESS = re.compile(r"Process +(\d+) \((.+?)\): device (\d+)(?:: (.+?)(?: \(([0-9a-fA-F:.]+)\))?)?")
-_RUNNING = re.compile(r"Running (\w+)\.")
+_RUNNING = re.compile(r"Running (?:benchmark )?(\w+)\.")
 #: Testcases that it waives if no GPU can access the memory of another, and that reason.
 _OF_PEERS = ("device_to_device_", "all_to_one_", "one_to_all_")
 _NO_PEER = "waived in the log: no GPU has peer access to another"
@@ -68,6 +69,11 @@ _BY_TITLE = {
     for part in ("read1", "read2", "write1", "write2", "total")
     if part == "total" or part.startswith("read" if "_read_" in case.name else "write")
 }  # fmt: skip
+#: Title of a table of one GPU -> its testcase: that of several GPUs, ``host_to_all``, copies the same.
+_OF_ONE = {
+    case.title: case.name for case in TABLE
+    if case.index is not None and case.name.startswith(("host_to_device_memcpy", "device_to_host_memcpy"))
+}  # fmt: skip
 #: Status in the JSON, without case -> status; every other one is an error.
 _STATUS = {
     "passed": Status.PASSED, "waived": Status.WAIVED, "not found": Status.NOT_FOUND, "error": Status.ERROR,
@@ -82,6 +88,10 @@ _KEYS = frozenset(_OTHER_WRITE) | {
 }  # fmt: skip
 #: Bytes of a buffer where the log has no note: 64 MiB until 0.2.
 _OLD, _OLD_BYTES, _BYTES = (0, 2), 64 * MIB, 512 * MIB
+#: Bytes from which kernels copy to and from host memory ever slower, on machines without a defect: an A100
+#: 25.1 GB/s at 1 GiB, 18.1 at 10 GiB and 16.5 at 20 GiB, a GH200 less than half (NVIDIA/nvbandwidth issues
+#: 41, 42). No reference is of such sizes; copy engines do not slow down.
+_LARGE, _LARGE_WHY = 10 * GIB, "kernels are slower with buffers of 10 GiB or more: measure with 512 MiB"
 #: A command that runs the tool, and the option with the size of its buffers, in MiB.
 _COMMAND = re.compile(r"(?:^|[\s/])(?:nv|sail)bandwidth(?: (?!Version)(.*))?$")
 _SIZE_OPTION = re.compile(r"(?:^| )(?:-b ?|--bufferSize[ =])(\d{1,7})(?: |$)")
@@ -209,7 +219,9 @@ class _TextOfRun:
             return at + 1
         self._ratios = "utilization" in title
         if not self._ratios:
-            name = self._running or self._named(title, end, is_square=1 < len(rows) <= len(columns))
+            titles = _OF_ONE if len(columns) == len(rows) == 1 else {}
+            titles = _BY_TITLE if 1 < len(rows) <= len(columns) else titles
+            name = self._running or self._named(title, end, titles)
             is_pairs = _split(name)[0] in _PAIRS
             twice = [label for label, count in Counter(label for label, _ in rows).items() if count > 1]
             if twice:
@@ -225,10 +237,10 @@ class _TextOfRun:
         self._measured = True
         return end
 
-    def _named(self, title: str, end: int, *, is_square: bool) -> str:
-        """The testcase of a table in an excerpt: by the sum below it, or by the title of a square matrix."""
+    def _named(self, title: str, end: int, titles: Mapping[str, str]) -> str:
+        """The testcase of a table in an excerpt: by the sum below it, or by a title that is of one only."""
         named = next((match[1] for line in self.lines[end : end + 3] if (match := _SUM.match(line))), "")
-        return named or (_BY_TITLE.get(title.removesuffix(" (GB/s)"), "") if is_square else "")
+        return named or titles.get(title.removesuffix(" (GB/s)"), "")
 
     def _check_sum(self, key: str, total: str) -> None:
         """Compare the sum of the last table with the sum in the log."""
@@ -416,7 +428,11 @@ def _finish(log: FoundLog, small: bool, asked: int = 0) -> None:
         one_table = keys[table.testcase] == {table.key} and not _TITLE_PART.search(table.title)
         is_ours = one_table or table.testcase.startswith("multinode")  # 0.2 has one, of the row's writes
         key = table.key if is_ours else _OTHER_WRITE.get(table.key, table.key)
-        log.tables[i] = replace(table, key=key, bytes=0 if table.unit is Unit.TIME else size)
+        is_large = size >= _LARGE and "host" in table.testcase and table.testcase.endswith("memcpy_sm")
+        why = table.why_not or (_LARGE_WHY if is_large and table.unit is Unit.RATE else "")
+        log.tables[i] = replace(table, key=key, bytes=0 if table.unit is Unit.TIME else size, why_not=why)
+    if any(table.why_not == _LARGE_WHY for table in log.tables):
+        log.notes.append(_LARGE_WHY)
     if log.ranks and not log.gpus:
         log.gpus = gpus_of(log.ranks)
         log.host = log.host or log.ranks[0].host

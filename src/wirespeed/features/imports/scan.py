@@ -13,6 +13,8 @@ from ...document import Status
 from ...tables import LARGEST
 from ...terminal import one_line
 
+#: How the kernel reports a GPU that needs a reset: uncorrectable errors (48, 95), fallen off the bus (79).
+LOST_GPU = re.compile(r"NVRM: Xid \([^)]{1,40}\): (48|79|95)\b")
 #: What says that a process ended early, and what says that something failed. Anything else that a tool
 #: reports is an unknown line.
 _ENDED = re.compile(
@@ -23,7 +25,7 @@ _ENDED = re.compile(
 )
 _FAILURE = re.compile(
     rf"{_ENDED.pattern}|fail|error|fatal|assert|corrupt|mismatch|invalid|not (enough|have enough) |"
-    r"does not validate",
+    rf"does not validate|{LOST_GPU.pattern}",
     re.IGNORECASE,
 )
 #: Lines with such words that say something else: warnings, settings, commands, counts of zero, and notices of
@@ -51,7 +53,9 @@ _BUILD = re.compile(
 )
 #: What MPI reports of a call that failed. A tool that had printed its last line did not make it.
 _OF_MPI = re.compile(r"^\[\S+:\d+\] \*\*\* +(An error occurred in|reported by process|on \w|MPI_ERR|and )")
-_WRONG_DATA = re.compile(r"validat|corrupt|mismatch|wrong|out of bounds|invalid value", re.IGNORECASE)
+_WRONG_DATA = re.compile(
+    r"validat|verification error|corrupt|mismatch|wrong|out of bounds|invalid value", re.IGNORECASE
+)
 
 
 def status_of(reason: str) -> Status:

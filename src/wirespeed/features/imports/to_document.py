@@ -258,7 +258,7 @@ def _unplaced(
             labels if len(labels) == count else tuple(map(str, range(count)))
             for labels, count in ((table.rows, rows), (table.columns, columns))
         ]
-        sizes = [*map(int, table.positions)] or [0] * columns
+        sizes = [*map(int, table.positions)] or [table.bytes] * columns
         # What has no value may be in another table.
         cells = tuple(Cell(i, j, value, bytes=sizes[j]) for i, j, value in table.cells)
         row_axis, column_axis = (Axis(name, own) for name, own in zip(table.axes, labels, strict=True))
