@@ -24,21 +24,20 @@ PIP    := -m pip install --quiet --disable-pip-version-check --no-compile -c con
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: run test coverage setup tests processes lint test12 sanitize wheel clean
+.PHONY: run test coverage tests processes lint test12 sanitize wheel clean
 
 run: $(VENV)/run-$(EXTRA).stamp
 	$(BIN)/wirespeed
 
-test coverage: setup
+test coverage: $(VENV)/dev-$(CUDA).stamp
 	$(MAKE) -j4 $(if $(filter coverage,$@),COUNTED=yes) processes tests lint test12
 	$(if $(filter coverage,$@),$(BIN)/python -m slipcover --merge $(COVERED:%=.coverage.%.json) --out .coverage.json --fail-under 90)
 
-setup:
-	$(MAKE) -j2 $(VENV)/dev-$(CUDA).stamp $(VENV12)/dev.stamp
-
 # Jobs of several processes wait most of the time. They come first wherever they compute: the rates of their ranks vary
-# where others do, and what varies is not judged. A worker collects only its own tests.
+# where others do, and what varies is not judged. A worker collects only its own tests; they are compiled once before,
+# for all workers; if that fails, the run says why.
 tests:
+	$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider --ignore tests/processes >/dev/null || true
 	nice -n 19 $(PYTEST) -n 3 --ignore tests/processes
 
 processes:
@@ -50,7 +49,7 @@ lint:
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run -Werror src/wirespeed/native/*.[ch]
 
-test12:
+test12: $(VENV12)/dev.stamp
 	$(VENV12)/bin/pytest -p no:cacheprovider tests/unit/test_cuda_*.py
 
 $(VENV)/bin/python:
