@@ -120,6 +120,19 @@ def test_runs_that_start_at_the_same_time_keep_their_results(tmp_path: Path, mon
         assert len(files) == 3 and all(wirespeed.load(file).good for file in files)
 
 
+def test_a_name_that_another_run_takes_during_the_check_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look for a free name and the check of the file, another process may create it."""
+    (first := tmp_path / "run.json").write_text("another run")
+    monkeypatch.setattr("wirespeed.results.output.os.path.lexists", lambda path: False)
+    output = Output.numbered(first)
+    output.check()
+    output.write(b"this run")
+    assert first.read_text() == "another run"
+    assert output.path.name == "run-2.json" and output.path.read_bytes() == b"this run"
+
+
 def test_one_name_is_taken_by_one_of_many(tmp_path: Path) -> None:
     """Outputs that found the same name free, in many threads: each gets its own."""
     outputs = [Output.numbered(tmp_path / "run.json") for _ in range(16)]

@@ -101,7 +101,7 @@ class Output:
         while self._names is not None and os.path.lexists(self.path):
             self.path = next(self._names)
         target = self._target()
-        if self._keeps(target):
+        if self._names is None and self._keeps(target):  # of several names, one is taken when it is written
             raise UsageError(f"{self.path} exists; choose another name, or --force to replace it")
         if target.exists() and not os.access(target, os.W_OK):
             raise StorageError(f"cannot write {self.path}: permission denied; choose another file")
