@@ -101,16 +101,16 @@ def test_a_rank_that_hangs_is_named_after_the_time_out(
     start: Start, mpirun: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "d.json"
-    job = endless(start, mpirun, 3, path, "-T", "5")
+    job = endless(start, mpirun, 3, path, "-T", "3")
     pid = job.pid(1)
     os.kill(pid, signal.SIGSTOP)
     assert job.end() != 0
     document = wirespeed.load(path)
     assert document.testcases[0].status is Status.TIMED_OUT
     assert (
-        "timed out after 5 s" in document.interrupted and f"rank 1 (process {pid} on" in document.interrupted
+        "timed out after 3 s" in document.interrupted and f"rank 1 (process {pid} on" in document.interrupted
     )
-    assert "# Time-out: 5 s" in job.text and len(document.testcases[0].tables[0].values()) == 6
+    assert "# Time-out: 3 s" in job.text and len(document.testcases[0].tables[0].values()) == 6
 
 
 def test_ctrl_c_under_mpirun_keeps_what_was_measured(start: Start, mpirun: list[str], tmp_path: Path) -> None:
