@@ -73,8 +73,13 @@ def _of_table(result: TestcaseResult, table: Table) -> Iterator[Dip]:
         shared -= {cell.column for cell in curve} - own.keys()
     for cells, own in zip(curves, valleys, strict=True):
         found = {slow.column: (slow, other, False) for slow, other in _slow(cells, sizes, table.unit)}
-        for column in sorted(own.keys() & shared - found.keys()):
-            found[column] = own[column]
+        falls = False
+        for cell in cells:
+            _, _, returns = valley = own.get(cell.column, (cell, cell, False))
+            fell, falls = falls, cell.column in own.keys() & shared and not returns
+            # Of neighbouring sizes that are all slow, the first one is named.
+            if cell.column in own.keys() & shared - found.keys() and not (fell and falls):
+                found[cell.column] = valley
         for slow, other, returns in found.values():
             key = key_of(result, table, slow)
             if collective:
@@ -111,7 +116,7 @@ def _valleys(
         before = max(range(i), key=lambda k: rates[k])
         share = rates[i] / rates[before]
         returns = share <= DIP_VALLEY and rates[i] <= DIP_VALLEY * max(rates[i:])
-        falls = of_nccl and share <= DIP_HALF and rates[i - 1] > DIP_HALF * rates[before]
+        falls = of_nccl and share <= DIP_HALF
         if sizes[cell.column] >= DIP_LARGE and (returns or falls):
             yield cell.column, (cell, cells[before], returns)
 

@@ -144,3 +144,26 @@ def test_a_size_of_which_one_sample_is_as_fast_as_its_neighbours_is_disturbed_an
         )
         changed = replace(result, tables=(replace(table, cells=cells),))
         assert len(judge(replace(document, testcases=(changed,))).dips) == found
+
+
+@pytest.mark.parametrize(
+    ("at_2_gib", "at_4_gib", "dips"),
+    [(390306.0, 1128502.0, 1), (509762.0, 1128502.0, 1), (390306.0, 850000.0, 0)],
+)
+def test_halves_that_fall_at_neighbouring_sizes(
+    at_2_gib: float, at_4_gib: float, dips: int, tmp_path: Path
+) -> None:
+    """A sendrecv of four H100s of each of two hosts, whose rate falls to 1.1 GB/s at 16 GiB.
+
+    The values from 512 MiB to 4 GiB are of its log; a size at which only one half has fallen is not named.
+    """
+    curves = [56402.7, 155550.0, 509762.0, 1074251.0], [55970.2, 157011.0, at_2_gib, at_4_gib]
+    lines = []
+    for i, times in enumerate(zip(*curves, strict=True)):
+        size = 2 ** (29 + i)
+        halves = " ".join(f"{time:.2f} {size / time / 1e3:.2f} {size / time / 1e3:.2f} 0" for time in times)
+        lines.append(f"{size} {size // 8} double sum -1 {halves}\n")
+    log = _HEAD + "".join(lines) + "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 5.0\n"
+    (tmp_path / "log.txt").write_text(log)
+    found = judge(wirespeed.load_log(tmp_path / "log.txt"))
+    assert len({one.key.column for one in found.judgements if one.verdict is Verdict.WARN}) == dips

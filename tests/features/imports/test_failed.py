@@ -595,3 +595,25 @@ def test_doubled_rows_and_missing_sums_are_doubts(old: str, new: str, doubt: str
     (log := tmp_path / "log.txt").write_text(MATRIX.replace(old, new) if old else MATRIX)
     doubts = judge(wirespeed.load_log(log)).doubts
     assert any(doubt in text for text in doubts) if doubt else not doubts
+
+
+@pytest.mark.parametrize(
+    "prose",
+    [
+        "3. **#wrong column**: Any non-zero value indicates data corruption.",
+        "You should observe this without hangs or segmentation faults.",
+        "To terminate all instances of it, and when they fail:",
+        "| #wrong > 0 | Data corruption: a failure of the hardware |",
+    ],
+)
+@pytest.mark.parametrize("before", [True, False])
+def test_sentences_around_code_blocks_are_no_failures(prose: str, before: bool, tmp_path: Path) -> None:
+    """READMEs of clouds explain their tables; an error that a program printed fails a run in a post."""
+    fenced = f"```text\n{BABELSTREAM}```\n"
+    assert not imported(tmp_path, f"{prose}\n{fenced}" if before else f"{fenced}{prose}\n").interrupted
+    for line in ("CUDA failure 2: out of memory", "gpu1: Test CUDA failure common.cu:895 'unknown error'"):
+        inside = fenced.replace("Dot  ", f"{line}\nDot  ")
+        assert judge(imported(tmp_path, f"{prose}\n{inside}")).verdict is Verdict.FAIL
+        assert judge(imported(tmp_path, f"{fenced}{line}\n{prose}")).verdict is Verdict.FAIL
+    unbalanced = f"{fenced}```\n{prose.replace('#wrong', 'wrong')}\nError: validation failed on Dot."
+    assert judge(imported(tmp_path, unbalanced)).verdict is Verdict.FAIL

@@ -268,6 +268,7 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
     before: list[tuple[str, bool]] = []  # what failed before the first line of a tool, and whether just then
     shell, said = commands.Commands(), list[str]()  # the commands so far
     last: FoundLog | None = None  # of JSON, to which the lines before and after it belong
+    prose = scan.prose(lines)
     at = tried = 0
     while at < len(lines):
         line = lines[at]
@@ -296,7 +297,8 @@ def _of_job(lines: Sequence[str]) -> Iterator[FoundLog]:
             said.append(line)
         shell.another = shell.another and not begun
         of_another = shell.another and not scan.LOST_GPU.search(line)
-        if not (of_another and (current or last) and scan.says_failure(line)):
+        is_other = at in prose or (of_another and (current or last))
+        if not (is_other and scan.says_failure(line)):
             pending.append(line)
         at += 1
     if current:

@@ -77,6 +77,26 @@ def says_failure(line: str, *, outside: bool = False) -> bool:
     return bool(found.search(line)) and not (_HARMLESS.search(line) or _BUILD.match(line))
 
 
+#: A code block of Markdown begins or ends.
+_FENCE = re.compile(r"\s*(```|~~~)")
+
+
+def prose(lines: Sequence[str]) -> frozenset[int]:
+    """The indices of sentences outside of the code blocks of a Markdown text, whose author wrote them."""
+    fences = [i for i, line in enumerate(lines) if _FENCE.match(line)]
+    if not fences or len(fences) % 2:
+        return frozenset()
+    inside = {i for first, last in zip(fences[::2], fences[1::2], strict=True) for i in range(first, last)}
+    return frozenset(i for i, line in enumerate(lines) if i not in inside and _is_sentence(line))
+
+
+def _is_sentence(line: str) -> bool:
+    """Whether a line has some words and ends as sentences do, and no program or place before them."""
+    words = line.split()
+    is_long = len(words) > 4 and not words[0].startswith("[") and not words[0].endswith(":")
+    return is_long and words[-1].rstrip("*_`)]\"'").endswith((".", ":", "!", "?", "|"))
+
+
 #: Maximum number of characters of a text from a log, and of what it says of a failure.
 _LONGEST_TEXT, _LONGEST_REASON = 120, 300
 #: Maximum number of devices that a log may have, of columns and of rows.
