@@ -5,8 +5,10 @@ from collections.abc import Callable
 
 import pytest
 
-from wirespeed.driver.sampling import take
+from wirespeed.driver.cells_of_samples import cell_of
+from wirespeed.driver.sampling import Taken, take
 from wirespeed.errors import UsageError
+from wirespeed.hardware.limits import Allowance
 from wirespeed.measurement import Measurement, Place, Sample
 from wirespeed.model import Engine, Executor, Memory, MemoryKind, Transfer
 from wirespeed.statistics import Fixed, Precise
@@ -128,3 +130,11 @@ def test_wrong_counts(wrong: tuple[int, int]) -> None:
 def test_wrong_precision(wrong: tuple[float, float]) -> None:
     with pytest.raises(UsageError):
         Precise(*wrong)
+
+
+@pytest.mark.parametrize("copies", [(1, 1), (200, 100), (3, 7), (7, 3)])
+def test_the_bytes_of_a_copy_do_not_depend_on_how_often_rounds_repeat_it(copies: tuple[int, int]) -> None:
+    """Each round finds how many copies make a sample long enough: the next one has another number of them."""
+    rounds = [Taken((Sample((1e-6 * n,), (1000.0 * n,), 1e-6 * n),) * 2, n) for n in copies]
+    cell = cell_of(COPY, COPY.places[0], Allowance(None, None, None, ()), rounds, skip=0, use_mean=False)
+    assert cell.bytes == 1000 and cell.value == pytest.approx(1e9)

@@ -56,7 +56,7 @@ def cell_of(
     elif place.reduce.is_time:
         moved = 0.0
     else:
-        moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / copies
+        moved = math.fsum(first.amounts[i] * works[i].counted for i in place.transfers) / rounds[0].copies
     means = tuple(dict.fromkeys(first.means[i] for i in place.transfers)) if first.means else ()
     by_links = by_transport(by_links, measurement, place, means)
     of_load = any(t.role is Role.LOAD for i, t in enumerate(measurement.transfers) if i in place.transfers)
