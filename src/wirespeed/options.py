@@ -185,6 +185,8 @@ def _folder(value: Any) -> str:
 
 def _sizes(value: Any) -> tuple[int, ...]:
     sizes = parse_sizes(value) if isinstance(value, str) else tuple(map(as_size, value))
+    for part in value.split(",") if isinstance(value, str) and ":" not in value else ():
+        as_size(part)  # as for one size, a number needs a unit
     if not sizes:
         raise UsageError("sizes is empty; give at least one size, or omit it")
     return sizes

@@ -94,7 +94,7 @@ def wire(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Queued]]:
 
 def test_messages_with_a_rank_that_looks_on(wire: type[Queued], tmp_path: Path) -> None:
     path = tmp_path / "d.json"
-    found = run(["message_mpi_host"], 3, sizes="1,4KiB,70001", output=path)
+    found = run(["message_mpi_host"], 3, sizes="1B,4KiB,70001", output=path)
     (result,) = wirespeed.load(path).testcases
     assert (result.status, result.reason, result.engine) == (Status.PASSED, "", "mpi")
     latency, bandwidth, rate = result.tables
@@ -243,7 +243,7 @@ def test_memory_that_is_short_at_one_end_is_freed_at_the_other(
 
     monkeypatch.setattr(HostBuffers, "allocate", short)
     monkeypatch.setattr(HostBuffers, "close", lambda self: None)
-    for document in run(["message_mpi_host"], sizes="8,4KiB"):
+    for document in run(["message_mpi_host"], sizes="8B,4KiB"):
         (result,) = document.testcases
         assert result.status is Status.NO_MEMORY and "no room" in result.reason
         assert all(cell.value for t in result.tables for cell in t.cells if cell.column == 0)

@@ -101,7 +101,7 @@ def test_the_stop_rule_is_the_same_in_all_ranks() -> None:
 
 
 def test_odd_sizes_curves_and_rounds() -> None:
-    found = run(worlds(3), [READ, BISECT], size=None, sizes="1,70,4097", parallel_pairs=True)
+    found = run(worlds(3), [READ, BISECT], size=None, sizes="1B,70B,4097", parallel_pairs=True)
     assert [r.status for r in found[0].testcases] == [Status.PASSED] * 2
     assert len(found[0].testcases[0].tables[0].values()) == 18
 

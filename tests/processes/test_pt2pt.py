@@ -26,7 +26,7 @@ def command(launcher: list[str], *arguments: str) -> subprocess.CompletedProcess
 
 def test_messages_over_mpi_and_a_rank_that_looks_on(mpirun: list[str], tmp_path: Path) -> None:
     path = tmp_path / "p.json"
-    what = ("-t", "message_mpi_host", "--sizes", "1,4KiB,1MiB", "--samples", "6")
+    what = ("-t", "message_mpi_host", "--sizes", "1B,4KiB,1MiB", "--samples", "6")
     done = command([*mpirun, "3"], "run", *what, "-o", str(path))
     assert done.returncode == 0, done.stdout + done.stderr
     document = wirespeed.load(path)

@@ -46,7 +46,7 @@ def test_messages_name_the_host(wire: type[Queued], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(connection, "current_cpu", lambda: 3 if shared else next(numbers))
 
     def one(world: Any) -> Document:
-        return wirespeed.run(["message_mpi_host"], world=world, sizes="8", samples=2, copies=3, timeout=5.0)
+        return wirespeed.run(["message_mpi_host"], world=world, sizes="8B", samples=2, copies=3, timeout=5.0)
 
     (result,) = together(worlds(2, 5.0), one)[0].testcases
     assert [text for text in result.warnings if "shared a CPU" in text] == list(result.warnings)

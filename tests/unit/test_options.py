@@ -181,6 +181,8 @@ def test_an_unknown_keyword_is_a_type_error_that_names_the_nearest() -> None:
         ({"size": float("nan")}, "nan is not a size"),
         ({"sizes": []}, "sizes is empty; give at least one size, or omit it"),
         ({"sizes": "8:1"}, "is a range of no sizes"),
+        ({"sizes": "64"}, "size 64 has no unit: write 64B"),
+        ({"sizes": "1MiB, 4095"}, "size 4095 has no unit: write 4095B"),
         ({"devices": "0,x"}, "'0,x' is not a list of GPU indices; an example is 0,2"),
         ({"blocks": -1}, "blocks must be 0 or more, threads from 0 to 1024"),
         ({"threads": 1025}, "blocks must be 0 or more, threads from 0 to 1024"),

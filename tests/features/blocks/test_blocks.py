@@ -236,7 +236,7 @@ def test_what_cannot_be_moved_as_a_list(backend: MemoryBackend) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sizes": "100"}, "multiple of 64 B, not 100 B"),
+        ({"sizes": "100B"}, "multiple of 64 B, not 100 B"),
         ({"block_counts": "4:x"}, "not a list of numbers of blocks"),
         ({"block_counts": "0"}, "not a list of numbers of blocks"),
         ({"block_counts": (2**21,)}, "from 1 to 1048576 blocks"),
@@ -364,7 +364,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     ("arguments", "message"),
     [
         (["--machine", "simulated:cpu-2-sockets", "--direction", "host_to_device"], "requires a GPU"),
-        (["--sizes", "1000"], "multiple of 64 B, not 1000 B"),
+        (["--sizes", "1000B"], "multiple of 64 B, not 1000 B"),
         (["--blocks", "none"], "not a list of numbers of blocks"),
         (["--direction", "up"], "up"),
     ],
