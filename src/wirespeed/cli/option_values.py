@@ -85,14 +85,14 @@ def timed(options: RunOptions) -> dict[str, Any]:
 
 def process_started() -> float:
     """When this process started, in s of the monotonic clock; now if the system does not say."""
-    now = time.monotonic()
     try:
         # The fields after the name, which is in parentheses and may contain anything.
         ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
     except (OSError, ValueError, IndexError):
-        return now
-    age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
-    return now - max(0.0, age)
+        return time.monotonic()
+    # Both clocks at the same moment: a busy machine may let a process wait between any two lines.
+    now, up = time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME)
+    return now - max(0.0, up - ticks / os.sysconf("SC_CLK_TCK"))
 
 
 def style(options: argparse.Namespace) -> Style:
