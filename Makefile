@@ -8,15 +8,17 @@ NVIDIA := /proc/driver/nvidia/version
 DRIVER := $(shell grep -om1 '[0-9]\{3,\}\.[0-9][0-9.]*' $(NVIDIA) 2>/dev/null)
 MAJOR  := $(or $(firstword $(subst ., ,$(DRIVER))),580)
 EXTRA  := $(if $(wildcard $(NVIDIA)),$(if $(shell test $(MAJOR) -lt 580 && echo old),cuda12,cuda))
-# Tests compile kernels without a driver too: with CUDA 13 in the one environment, with CUDA 12 in the other.
+# Tests compile kernels without a driver too: with CUDA 13, and in CI also with CUDA 12, in another environment.
 CUDA   := $(or $(EXTRA),cuda)
 VENV12 := $(VENV)/cuda12
 # An editable install compiles the C sources.
 NATIVE := hatch_build.py $(wildcard src/wirespeed/native/*.[ch]) src/wirespeed/native/compile.py
 # Counting the lines that run costs a third more, so that it has its own command, which also runs long tests.
-COVERED := tests processes
 PYTEST  = $(BIN)/python $(if $(COUNTED),-m slipcover --json --out .coverage.$@.json) -m pytest $(if $(COUNTED),--long) \
-          --dist loadfile
+          -p no:cacheprovider
+# Parts of the tests that take about as long. Each is a process of its own: one that hands out tests costs 5 %.
+PARTS  := unit features simulated others
+OTHERS := $(filter-out $(PARTS:%=tests/%/) tests/processes/,$(wildcard tests/*/))
 # What runs is compiled when it first runs; packages contain much that never does.
 PIP    := -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 
@@ -24,24 +26,25 @@ PIP    := -m pip install --quiet --disable-pip-version-check --no-compile -c con
 unexport PYTHONDONTWRITEBYTECODE
 export PYTHONPYCACHEPREFIX = $(CURDIR)/$(VENV)/bytecode
 
-.PHONY: run test coverage tests processes lint test12 sanitize wheel clean
+.PHONY: run test coverage $(PARTS) processes lint test12 sanitize wheel clean
 
 run: $(VENV)/run-$(EXTRA).stamp
 	$(BIN)/wirespeed
 
 test coverage: $(VENV)/dev-$(CUDA).stamp
-	$(MAKE) -j4 $(if $(filter coverage,$@),COUNTED=yes) processes tests lint test12
-	$(if $(filter coverage,$@),$(BIN)/python -m slipcover --merge $(COVERED:%=.coverage.%.json) --out .coverage.json --fail-under 90)
+	$(MAKE) -j6 $(if $(filter coverage,$@),COUNTED=yes) processes $(PARTS) lint
+	$(if $(filter coverage,$@),$(BIN)/python -m slipcover --merge $(patsubst %,.coverage.%.json,processes $(PARTS)) --out .coverage.json --fail-under 90)
 
 # Jobs of several processes wait most of the time. They come first wherever they compute: the rates of their ranks vary
-# where others do, and what varies is not judged. A worker collects only its own tests; they are compiled once before,
-# for all workers; if that fails, the run says why.
-tests:
-	$(BIN)/python -m pytest --collect-only -qq -p no:cacheprovider --ignore tests/processes >/dev/null || true
-	nice -n 19 $(PYTEST) -n 3 --ignore tests/processes
+# where others do, and what varies is not judged.
+unit features simulated:
+	nice -n 10 $(PYTEST) tests/$@
+
+others:
+	nice -n 10 $(PYTEST) $(OTHERS)
 
 processes:
-	$(PYTEST) -n 2 -p no:cacheprovider tests/processes
+	$(PYTEST) -n 2 --dist loadfile tests/processes
 
 lint:
 	$(BIN)/ruff check .

@@ -101,7 +101,7 @@ def test_a_rank_that_hangs_is_named_after_the_time_out(
     start: Start, mpirun: list[str], tmp_path: Path
 ) -> None:
     path = tmp_path / "d.json"
-    job = endless(start, mpirun, 3, path, "-T", "3")
+    job = endless(start, mpirun, 2, path, "-T", "3")  # a rank that waits takes a core
     pid = job.pid(1)
     os.kill(pid, signal.SIGSTOP)
     assert job.end() != 0
