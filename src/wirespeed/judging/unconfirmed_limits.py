@@ -95,11 +95,13 @@ def slowest_possible(machine: Machine, cell: Cell) -> float:
     get a better verdict.
     """
     shares = [1.0]
-    models = {gpu.name: gpu_sheet(gpu.model) for gpu in machine.gpus}
     for i in limiting_links(cell) if cell.links else ():
         link = machine.links[i]
-        sheet = models.get(link.destination) or models.get(link.source)
-        if not link.assumed or not link.capacity or not sheet:
+        if not link.assumed or not link.capacity:
+            continue
+        models = {gpu.name: gpu.model for gpu in machine.gpus if gpu.name in link.ends}
+        sheet = gpu_sheet(models.get(link.destination, "")) or gpu_sheet(models.get(link.source, ""))
+        if not sheet:
             continue
         possible: Sequence[float] = ()
         if link.kind is LinkKind.MEMORY:
