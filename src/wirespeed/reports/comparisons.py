@@ -122,6 +122,8 @@ def remarks_on(comparison: Comparison) -> list[str]:
 
 def notes(comparison: Comparison) -> Iterator[str]:
     """What a change is, and what the comparison cannot see."""
+    if not comparison.compared:
+        return
     yield (
         f"significant changes of {100 * comparison.least:.3g}% or more (false discovery rate at most "
         f"{FALSE_CHANGES:.0%}), with {CONFIDENCE:.0%} confidence intervals"

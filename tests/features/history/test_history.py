@@ -417,6 +417,18 @@ def test_values_of_busy_devices_are_no_history(tmp_path: Path, document: Documen
     assert of_gpu0 and np.isnan(past.values[1, of_gpu0]).all() and not np.isnan(past.values[0]).any()
 
 
+def test_a_history_without_values_is_two_paragraphs(tmp_path: Path, document: Document) -> None:
+    devices = [device.name for device in document.machine.devices]
+    busy = dict.fromkeys(devices, "used")
+    results = tuple(msgspec.structs.replace(result, busy=busy) for result in document.testcases)
+    file = tmp_path / "history.sqlite"
+    add(file, msgspec.structs.replace(document, testcases=results, started=_day(1)), "busy")
+    with closing(History(file)) as history:
+        shown = FORMATS["text"](judged(history.past(history.machines()[0])), Style())
+    head, empty, said = shown.rstrip().split("\n", 2)
+    assert "1 run" in head and not empty and said.startswith("no value counts: in all runs")
+
+
 #: What one UPDATE makes of a healthy history.
 DAMAGES = {
     "cells of another shape": "UPDATE layout SET cells = '[[1, 2]]'",

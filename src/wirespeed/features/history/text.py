@@ -37,7 +37,7 @@ def text(history: MachineHistory, style: Style) -> str:
     table = RichTable(box=None, show_header=False, padding=(0, 2, 0, 0))
     for kind in history.kinds:
         table.add_row(*_line(history, kind, style))
-    parts: list[RenderableType] = [head, "", table]
+    parts: list[RenderableType] = [head, *(("", table) if history.kinds else ())]
     parts += [Text(f"{day(started)}  {what}", style="cyan") for started, what in history.replaced]
     shown = history.events if style.verbose else history.events[:_MOST]
     for event in shown:
