@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import wirespeed
+from tests.conftest import with_long
 from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.facts import Known
@@ -32,7 +33,7 @@ def run(*arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
     return code, " ".join(capsys.readouterr().out.split())
 
 
-@pytest.mark.parametrize("size", ["4KiB", "1MiB", "4MiB", "64MiB", "200MiB"])
+@pytest.mark.parametrize("size", with_long(["4KiB", "1MiB", "4MiB", "64MiB", "200MiB"], "1MiB", "64MiB"))
 @pytest.mark.parametrize("consumer", [(), ("--for", "nagios"), ("--format", "json")])
 def test_small_buffers_hide_no_slow_link(
     size: str, consumer: tuple[str, ...], capsys: pytest.CaptureFixture[str]

@@ -201,7 +201,7 @@ def test_code_below_a_heading_stays_lines() -> None:
     assert {"wirespeed p2p", "wirespeed p2p --env", "wirespeed p2p --json"} <= set(starts)
 
 
-@pytest.mark.parametrize("width", [80, 100, 160])
+@pytest.mark.parametrize("width", with_long([80, 100, 160], 160))
 @pytest.mark.parametrize("name", topics())
 def test_no_cell_of_a_table_is_cut(name: str, width: int) -> None:
     """Cells may be folded in tables of many columns, but every character is there."""

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import wirespeed
+from tests.conftest import with_long
 from tests.unit.test_cuda_discovery import FakeNvml
 from wirespeed import backends
 from wirespeed.backends.recording import Recorder, machine_in, opened, record_in
@@ -277,7 +278,7 @@ def broken(root: Path, draw: random.Random, names: list[str]) -> None:
         path.write_bytes(draw.choice((draw.choice(NOISE), text[:at] + draw.choice(NOISE) + text[at:])))
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", with_long(range(40), *range(12, 40)))
 def test_nonsense_gives_reasons_and_never_a_traceback(tmp_path: Path, recording: Path, seed: int) -> None:
     """Eight mutations of a tree at a time: 320."""
     draw = random.Random(seed)

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import with_long
 from wirespeed.statistics import (
     RUN_SHARE,
     half_width,
@@ -101,7 +102,7 @@ def test_the_number_of_rounds_is_that_which_makes_the_interval_narrow() -> None:
     assert rounds_for([90.0, 100.0, 110.0], 0.001) == math.inf  # runs vary by more than this
 
 
-@pytest.mark.parametrize("n", [3, 4, 5, 6, 7, 8, 12, 16, 30, 100])
+@pytest.mark.parametrize("n", with_long([3, 4, 5, 6, 7, 8, 12, 16, 30, 100], 5, 8, 12, 30))
 def test_intervals_hold_the_mean_of_many_runs_as_often_as_they_say(n: int) -> None:
     """Of runs that differ by half of what rounds differ by, 95 % of the intervals hold the mean."""
     generator, runs = np.random.default_rng(n), 4000

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import wirespeed
+from tests.conftest import with_long
 from tests.features.imports.test_judged_logs import everything, imported, log
 from wirespeed.cli.main import main
 from wirespeed.document import Document
@@ -23,7 +24,7 @@ def judged(document: Document) -> int:
     return sum(judgement.verdict.is_judged for judgement in judge(document).judgements)
 
 
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", with_long(LOGS, *LOGS[1::2]), ids=lambda path: path.stem)
 def test_every_advice_changes_something(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
