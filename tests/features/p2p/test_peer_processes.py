@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,7 +20,7 @@ from tests.fakes.peer_gpu import COUNT, PEERS, VARIABLE
 from wirespeed.backends.simulated import parse
 from wirespeed.document import Document
 from wirespeed.features.p2p.attempts import attempt_peers
-from wirespeed.features.p2p.processes import of_nccl
+from wirespeed.features.p2p.processes import WorkerProcess, of_nccl
 from wirespeed.hardware.facts import OK, Fact, Facts, Known
 from wirespeed.hardware.topology import Machine
 from wirespeed.peer_access import ALL, SHORT, Attempt, PeerAccess, PeerMechanism, PeerVerdict
@@ -140,6 +141,25 @@ def test_a_gpu_that_a_kill_leaves_unusable_is_named_and_its_pairs_are_not_tried(
     untried = [attempt for pair in ((0, 1), (1, 0)) for attempt in found(access, *pair).values()]
     assert {(a.verdict, a.detail) for a in untried} == {(V.NOT_TRIED, "gpu1 cannot be used any more")}
     assert access.verdicts["gpu0", "gpu2"] is V.WORKS
+
+
+def test_a_process_that_waits_for_a_cpu_is_not_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine it may take long to answer; one that hangs is killed all the same."""
+    slow = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    link, theirs = socket.socketpair()
+    process = WorkerProcess.__new__(WorkerProcess)
+    process._link, process._process = link, slow
+    waits = iter([{"1": 0.0}, {"1": 0.2, "2": 0.15}, {"1": 0.2, "2": 0.3}, {"1": 0.25, "2": 0.39}])
+    monkeypatch.setattr(process, "_waits", lambda: next(waits))
+    with slow, link, theirs:
+        started = time.monotonic()
+        assert not process._answers(0.1) and next(waits, None) is None
+        assert time.monotonic() - started >= 0.1 + 0.2 + 0.15
+        monkeypatch.undo()
+        assert process._waits().keys() == {str(slow.pid)}
+        theirs.send(b"x")
+        assert process._answers(0.1)
+        slow.kill()
 
 
 def test_the_short_form_tries_everything_but_copies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,12 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -27,11 +29,14 @@ from ...hardware.facts import Known
 from ...hardware.topology import Machine
 from ...peer_access import MOST_PEERS, Attempt, Pair, PeerAccess, PeerMechanism, PeerVerdict, rounds
 from ...run_errors import waited
+from ...units import NANO
 from .gpu_worker import MESSAGE_BYTES
 
 #: Time after which a silent process is killed, in s: of most stages, and of those that open a GPU or the
 #: driver. A process reports what hangs earlier; this is for calls of the driver that do not return.
 _SILENT_S, _OPEN_S = 3.0, 60.0
+#: A silent process that waited for a CPU meanwhile is given that time again, if it is at least this, in s.
+_LEAST_S = 0.1
 #: Time for a GPU to be used again after a hang, and for a killed process to end, in s.
 _AGAIN_S, _KILL_S = 5.0, 1.0
 #: Maximum time of one stage of NCCL, and of the start of its processes, in s.
@@ -105,7 +110,7 @@ class WorkerProcess:
             socket.send_fds(self._link, [json.dumps(request).encode()], list(descriptors))
         limit = _OPEN_S  # a start that takes long says nothing of the GPU
         while True:
-            if not waited(lambda left: select.select([self._link], [], [], left)[0], limit):
+            if not self._answers(limit):
                 self.kill()
                 raise AttemptEnded(stage, PeerVerdict.HANGS)
             try:
@@ -134,6 +139,26 @@ class WorkerProcess:
                 return
             else:
                 yield message
+
+    def _answers(self, limit: float) -> bool:
+        """Whether the process says something within a limit of s, in which it does not wait for a CPU."""
+        until = time.monotonic() + max(limit, _OPEN_S)
+        before = self._waits()
+        while not waited(lambda left: select.select([self._link], [], [], left)[0], limit):
+            after = self._waits()
+            limit = max((after[thread] - before.get(thread, 0.0) for thread in after), default=0.0)
+            limit, before = min(limit, until - time.monotonic()), after
+            if limit < _LEAST_S:
+                return False
+        return True
+
+    def _waits(self) -> dict[str, float]:
+        """How long each thread of the process has waited for a CPU, in s; none if the system does not say."""
+        waits = {}
+        for file in Path(f"/proc/{self._process.pid}/task").glob("*/schedstat"):
+            with suppress(OSError, ValueError, IndexError):  # the second: ns waiting (sched-stats.rst)
+                waits[file.parent.name] = int(file.read_text().split()[1]) * NANO
+        return waits
 
     def end(self) -> None:
         """Let the process end, without waiting for it."""
