@@ -49,6 +49,8 @@ cat "$answer.out"
 cat "$answer.err" >&2
 exit "$(cat "$answer.code")"
 """
+#: Where bytecode is kept: of what runs elsewhere, every module is compiled.
+BYTECODE = {name: value for name, value in os.environ.items() if name == "PYTHONPYCACHEPREFIX"}
 #: Maximum time of a command, in s.
 LIMIT_S = 120
 
@@ -83,8 +85,8 @@ def node(tmp_path: Path, answers: Path) -> Callable[[str], Run]:
         def run(*command: str, **variables: str) -> subprocess.CompletedProcess[str]:
             path = f"{folder}:/usr/sbin:/usr/bin:/sbin:/bin"
             return subprocess.run(
-                command, env={"PATH": path, **variables}, cwd=tmp_path, capture_output=True, text=True,
-                timeout=LIMIT_S,
+                command, env=BYTECODE | {"PATH": path, **variables}, cwd=tmp_path, capture_output=True,
+                text=True, timeout=LIMIT_S,
             )  # fmt: skip
 
         return run
