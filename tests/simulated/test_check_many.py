@@ -299,6 +299,7 @@ def test_max_age_on_the_command_line(folder: Path, bad: Document, capsys: pytest
     save(named(bad, "node9", ended="2020-01-02T00:00:00Z"), "older.json")
     code, out, _ = run(capsys, "old.json", "--max-age", "2d")
     assert code in (ExitCode.WARN, ExitCode.NOT_JUDGED) and "NOT JUDGED  the run is older than 2 days" in out
+    assert "baseline" not in out  # of good machines: it would judge an old run as little
     code, out, _ = run(capsys, "old.json", "older.json", "runs/node1.json", "--max-age", "2d")
     assert (
         code in (ExitCode.WARN, ExitCode.NOT_JUDGED)

@@ -186,3 +186,26 @@ def test_little_memory_is_no_busy_machine_and_a_cache_no_host_memory(ignore_busy
     assert of_triad == {Verdict.NOT_JUDGED}
     if ignore_busy:
         assert (seen.verdict.heading, seen.verdict.is_judged) == ("NOT JUDGED", False)
+
+
+@pytest.mark.parametrize(
+    ("testcase", "known", "said"),
+    [
+        ("host_stream_triad", True, "the testcase measured is as fast as expected (host memory only)"),
+        ("host_stream_triad", False, "within what the links allow; no reference for this model (host memory"),
+        ("host_latency", True, "within what the links allow; no reference for this model (host memory"),
+    ],
+)
+def test_as_fast_as_expected_is_said_only_of_what_is_known(testcase: str, known: bool, said: str) -> None:
+    """What is typical of memory of an unknown capacity is a guess, and may be a tenth of what it can do."""
+    run = wirespeed.run([testcase], machine="simulated:cpu-2-sockets")
+    (result,) = run.testcases
+    tables = tuple(
+        changed(table, cells=tuple(cell if known else changed(cell, limit=None) for cell in table.cells))
+        for table in result.tables
+    )
+    real = changed(
+        run, testcases=(changed(result, tables=tables),), machine=replace(run.machine, simulated=False),
+        simulated=False,
+    )  # fmt: skip
+    assert said in Judged(real).overview.sentence

@@ -316,8 +316,10 @@ class _Summary:
             return f"as fast as {of.pop()}"
         known = [judgement.reference == OF_MODEL for judgement in passed]
         unknown = (j for j, is_known in zip(passed, known, strict=True) if not is_known)
-        rates = (j for j in unknown if j.unit.more_is_better and not self.document.simulated)
-        if any((judgement.value or 0.0) < AS_EXPECTED * (judgement.normal or 0.0) for judgement in rates):
+        rates = [j for j in unknown if j.unit.more_is_better]
+        # What is typical of links of an unknown capacity is a guess, and so it is of latencies.
+        expected = [j.limit and (j.value or 0.0) >= AS_EXPECTED * (j.normal or 0.0) for j in rates]
+        if not self.document.simulated and (not all(expected) or not (expected or any(known))):
             others = "as fast as others of this model, or " if any(known) else ""
             return f"{others}within what the links allow{'' if others else '; no reference for this model'}"
         return "as fast as expected"
@@ -408,7 +410,7 @@ def remedy(document: Document, check: Check) -> str:
         judgement.key.testcase for judgement in check.judgements
         if judgement.verdict is Verdict.NOT_JUDGED and judgement.value is not None
     }  # fmt: skip
-    if not unknown or check.baseline is not None or unknown_memory(document, check):
+    if not unknown or check.stale or check.baseline is not None or unknown_memory(document, check):
         return ""
     results = [result for result in document.testcases if result.name in unknown]
     ranks = [result.collective.ranks for result in results if result.collective is not None]
