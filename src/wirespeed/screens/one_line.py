@@ -65,7 +65,7 @@ def brief_of_runs(nodes: Sequence[RunSummary], unreadable: Sequence[Unreadable] 
     causes = grouped((node.sentence, label) for node, label in labelled)
     named = "; ".join(f"{', '.join(names)}: {sentence}" for sentence, names in causes.items())
     if ordered[0].passes:
-        named = next(iter(causes)) if len(causes) == 1 else "as fast as expected"
+        named = next(iter(causes)) if len(causes) == 1 else "pass"
     subject = f"{len(labelled)} of {many(len(nodes), 'run')}"
     if lost and not ordered[0].verdict.is_failure:
         subject, named = "", f"{files} {lost}; {subject}: {named}"

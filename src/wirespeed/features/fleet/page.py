@@ -119,8 +119,6 @@ def fleet_page(nodes: Sequence[RunSummary], failures: Sequence[str] = ()) -> str
 
 def _sentence(counts: Counter[Verdict], total: int) -> str:
     """How many nodes have each verdict, the worst first."""
-    if counts[Verdict.PASS] == total:
-        return "All nodes are as fast as expected"
     parts = [f"{count} {_VERBS[verdict][count > 1]}" for verdict in OF_RUNS if (count := counts[verdict])]
     first, *others = parts
     number_, _, verb = first.partition(" ")
