@@ -260,7 +260,6 @@ class Collective:
         in_place: Whether each rank sends from its receive buffer.
         room: Bytes to allocate: the size of the largest array of a sweep.
         traffic: How unequal parts are divided (``alltoallv``); empty for the default.
-        role: Whether it is measured, or load for the transfers next to it.
     """
 
     operation: str
@@ -274,7 +273,6 @@ class Collective:
     in_place: bool = False
     room: int = 0
     traffic: str = ""
-    role: Role = Role.MEASURED
 
     @property
     def setting(self) -> str:

@@ -26,7 +26,7 @@ LINES = (
     "latency gpu0 <- gpu1; load gpu[0-3,6] to gpu1 sm",
     "pageable(numa0) -> gpu0 by gpu1 and gpus from gpus",
     "load numa0 -> void threads=3; latency numa1 <- numa1",
-    "load all_reduce 1GiB; near gpus to gpus",
+    "load gpu1 to gpu0 1GiB; near gpus to gpus",
     "gpu0 -> gpu1, gpu2 broadcast sm 64MiB; gpu3 -> gpu[0-2] by gpu3 broadcast",
     "gpu0 -> gpu0\nrank0 -> rank1.gpu1 # comment",
 )

@@ -17,7 +17,6 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ..backends.base import Backend
-from ..backends.mixed import assigned
 from ..document import REQUESTED, UNFINISHED, CollectiveInfo, Document, Status, TestcaseResult
 from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
 from ..hardware.facts import Fact
@@ -329,10 +328,12 @@ class Session:
         jobs, refused = [], []
         for part in itertools.chain(*map(self._parts, measurements)):
             pair = next((pair for pair in sorted(self.hanging) if _joins(part, pair)), None)
-            backend, reason = assigned(self.backends, part)
+            reasons = {backend: backend.refuses(part) for backend in self.backends}
+            backend = next((backend for backend, reason in reasons.items() if reason is None), None)
             if backend and not pair:
                 jobs.append((backend, part))
             else:
+                reason = "; ".join(filter(None, reasons.values())) or "there is no backend for it"
                 refused.append((part, f"peer access {' -> '.join(pair)} hangs" if pair else reason))
         return jobs, refused
 

@@ -79,7 +79,7 @@ class Worker:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        self.backends = tuple(dict.fromkeys(part for backend, _ in self.jobs for part in backend.parts))
+        self.backends = tuple(dict.fromkeys(backend for backend, _ in self.jobs))
         rule = self.options.rule
         self._rule = (self.limit.begin(self.case, rule) if self.limit else rule).share(len(self.jobs))
 

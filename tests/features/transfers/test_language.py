@@ -11,15 +11,14 @@ from wirespeed.features.transfers.parser import parse
 from wirespeed.features.transfers.program import of_line, of_transfers
 from wirespeed.features.transfers.resolve import resolve
 from wirespeed.hardware.topology import Machine
-from wirespeed.model import Access, Collective, Engine, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.model import Access, Engine, Memory, MemoryKind, Operation, Role, Transfer
 
 EIGHT = describe("simulated:dgx-a100-8")
 CPUS = describe("simulated:cpu-2-sockets")
 
 
 def transfers(text: str, machine: Machine = EIGHT, size: int | None = None) -> list[Transfer]:
-    found = [one.work for one in resolve(parse(text), machine, size)]
-    return [work for work in found if isinstance(work, Transfer)]
+    return [one.work for one in resolve(parse(text), machine, size)]
 
 
 def test_the_arrow_says_who_executes() -> None:
@@ -83,13 +82,6 @@ def test_no_core_works_for_two_transfers() -> None:
     assert sum(map(len, cpus)) == len({cpu for some in cpus for cpu in some}) == len(CPUS.numa[0].cores)
 
 
-def test_a_collective_stands_next_to_load_or_is_load() -> None:
-    works = [one.work for one in resolve(parse("load gpu0 -> gpu1; all_reduce 1GiB"), EIGHT)]
-    assert isinstance(works[0], Collective) and works[1].role is Role.LOAD
-    works = [one.work for one in resolve(parse("load all_reduce; gpu0 -> gpu1"), EIGHT)]
-    assert isinstance(works[1], Collective) and works[1].role is Role.LOAD
-
-
 #: A line, the column of its error, and a part of its message.
 WRONG = [
     ("gpu8 -> gpu0", 1, "gpu8: this machine has gpu0 to gpu7"),
@@ -123,8 +115,8 @@ WRONG = [
     ("gpu0 -> gpu1 ce threads=8", 17, "only a kernel has threads"),
     ("rank0 -> rank1", 1, "this machine has no ranks"),
     ("storage0 -> gpu0", 1, "this machine has no storage"),
-    ("all_reduce", 1, "`wirespeed run -t all_reduce` measures it alone"),
-    ("all_reduce; gpu0 -> gpu1", 1, "cannot be measured at once"),
+    ("all_reduce", 1, "a collective is no transfer: `wirespeed run -t all_reduce` measures it"),
+    ("load all_reduce; gpu0 -> gpu1", 6, "a collective is no transfer"),
     ("load gpu0 -> gpu1", 1, "nothing is measured"),
     ("", 1, "there is no transfer"),
     ("gpu0 -> gpu1 rate=10GB/s", 14, "unknown word 'rate'"),

@@ -80,7 +80,7 @@ class DistributedBackend(JobBackend):
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Why the Measurement cannot run in this job, None if it can; the same in all processes."""
-        if not measurement.transfers or measurement.is_mixed:
+        if not measurement.transfers:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
             ends = (transfer.source, transfer.destination, transfer.executor)

@@ -13,7 +13,6 @@ from ...hardware.devices import kinds
 from ...model import FILE_ENGINES, Engine, Role
 from ...units import parse_size
 from .syntax import (
-    CollectiveStatement,
     Devices,
     LanguageError,
     Line,
@@ -135,7 +134,7 @@ class _LineParser:
 
     def line(self) -> Line:
         """Parse statements up to the end of the text."""
-        statements: list[Statement | CollectiveStatement] = []
+        statements: list[Statement] = []
         while True:
             while self.accept(";"):
                 pass
@@ -148,14 +147,10 @@ class _LineParser:
             raise self.wrong("there is no transfer; write e.g. gpu0 -> gpu1")
         return Line(self.source, tuple(statements), tuple(self.settings))
 
-    def statement(self) -> Statement | CollectiveStatement:
-        """Parse a transfer or a collective."""
+    def statement(self) -> Statement:
+        """Parse a transfer, or several with the same words."""
         start = self.token.start
         role = Role.LOAD if self.accept("load") else Role.MEASURED
-        if self.token.text in OPERATIONS:
-            operation = self.take().text
-            words, places = self.words(only=("size",))
-            return CollectiveStatement(operation, words.get("size"), role, (start, self._end()))
         latency = self.accept("latency")
         left = self.devices()
         arrow = self.take()
@@ -226,10 +221,13 @@ class _LineParser:
         if token.kind == "end of text" or token.kind != "word" or token.text in _RESERVED:
             shown = repr(token.text) if token.text else "the end of the text"
             return self.wrong(f"expected a memory such as gpu0, numa0 or near(gpu0), not {shown}", token.span)
+        if token.text in OPERATIONS:
+            hint = f"`wirespeed run -t {token.text}` measures it"
+            raise self.wrong(f"a collective is no transfer: {hint}", token.span)
         if token.text.rstrip("0123456789") in _CALLED_OTHERWISE:
             hint = "host memory is numa0, or near(gpu0) for that next to gpu0; all of it is numas"
             return self.wrong(f"there is no memory {token.text!r}; {hint}", token.span)
-        names = (*FUNCTIONS, *ALL, *(f"{kind}0" for kind in KINDS), "void", *OPERATIONS)
+        names = (*FUNCTIONS, *ALL, *(f"{kind}0" for kind in KINDS), "void")
         return self.wrong(f"there is no memory {token.text!r}; {nearest(token.text, names)}", token.span)
 
     def _number(self) -> int:
@@ -269,7 +267,7 @@ class _LineParser:
             raise self.wrong("a number is given twice", (token.start, self._end()))
         return tuple(numbers)
 
-    def words(self, only: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Span]]:
+    def words(self) -> tuple[dict[str, Any], dict[str, Span]]:
         """Parse engine, size and the other words of a statement."""
         values: dict[str, Any] = {}
         places: dict[str, Span] = {}
@@ -280,8 +278,6 @@ class _LineParser:
             if name in ("copies", "samples"):
                 self.settings.append(RunSetting(name, value, span))
                 continue
-            if only and name not in only:
-                raise self.wrong(f"{token.text} is not possible here; only a size is", span)
             if name in values:
                 raise self.wrong(f"the {name} is given twice", span)
             values[name], places[name] = value, span

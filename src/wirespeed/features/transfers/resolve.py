@@ -6,26 +6,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ...collectives.operations import OPERATIONS
 from ...hardware.devices import is_host, kind_of
 from ...hardware.topology import Machine
 from ...model import (
     MOST_DESTINATIONS,
-    Collective,
     Engine,
     Executor,
     Memory,
     MemoryKind,
     Operation,
-    Role,
     Transfer,
 )
 from ...statistics import grouped
 from ...testcases.base import DEFAULT_SIZE
-from ...testcases.collectives import default_size, members, usual, work_of
 from ...testcases.device import CHASE_SIZE
 from ...testcases.host import chase_size, streaming_size
-from .syntax import CollectiveStatement, Devices, LanguageError, Line, Source, Span, Statement
+from .syntax import Devices, LanguageError, Line, Source, Span, Statement
 
 #: Largest number of transfers in a line.
 MOST_TRANSFERS = 4096
@@ -34,14 +30,14 @@ _KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
 
 @dataclass(frozen=True)
 class Labelled:
-    """A work with the label of its result.
+    """A transfer with the label of its result.
 
     Attributes:
-        work: The work.
+        work: The transfer.
         label: Its label, such as ``gpu0->gpu1``.
     """
 
-    work: Transfer | Collective
+    work: Transfer
     label: str
 
 
@@ -53,8 +49,8 @@ class _End:
     memory: Memory | None
 
 
-def resolve(line: Line, machine: Machine, size: int | None = None) -> tuple[Labelled, ...]:
-    """The works of a line on a machine.
+def resolve(line: Line, machine: Machine, size: int | None = None) -> list[Labelled]:
+    """The transfers of a line on a machine.
 
     Args:
         line: The line.
@@ -65,39 +61,14 @@ def resolve(line: Line, machine: Machine, size: int | None = None) -> tuple[Labe
         LanguageError: If a name does not exist on the machine, or a transfer is not possible.
     """
     works: list[Labelled] = []
-    statements: list[Statement | CollectiveStatement] = []
+    statements: list[Statement] = []
     resolver = _Resolver(line.source, machine, size)
     for statement in line.statements:
         works += resolver.works(statement)
         statements += [statement] * (len(works) - len(statements))
         if len(works) > MOST_TRANSFERS:
             raise resolver.too_many(statement)
-    return _ordered(resolver.with_cores(works, statements), line)
-
-
-def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
-    """The works of a line; next to a collective, those that are measured come first.
-
-    Raises:
-        LanguageError: If a line has two collectives, or measures a collective and transfers at once.
-    """
-    collectives = [labelled.work for labelled in works if isinstance(labelled.work, Collective)]
-    if not collectives:
-        return tuple(works)
-    statement = next(statement for statement in line.statements if isinstance(statement, CollectiveStatement))
-    if len(collectives) > 1:
-        raise line.source.error("a line has at most one collective", *statement.span)
-    if len(works) == 1:
-        alone = f"`wirespeed run -t {statement.operation}` measures it alone"
-        raise line.source.error(f"there is no transfer next to the collective; {alone}", *statement.span)
-    roles = {labelled.work.role for labelled in works if labelled.work is not collectives[0]}
-    if len(roles) > 1 or statement.role in roles:
-        raise line.source.error(
-            "a collective and transfers cannot be measured at once: put load before the collective, or "
-            "before all transfers",
-            *statement.span,
-        )
-    return tuple(sorted(works, key=lambda labelled: labelled.work.role is Role.LOAD))
+    return resolver.with_cores(works, statements)
 
 
 class _Resolver:
@@ -111,30 +82,17 @@ class _Resolver:
     def wrong(self, message: str, span: Span) -> LanguageError:
         return self.source.error(message, *span)
 
-    def too_many(self, statement: Statement | CollectiveStatement) -> LanguageError:
+    def too_many(self, statement: Statement) -> LanguageError:
         return self.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices", statement.span)
 
-    def works(self, statement: Statement | CollectiveStatement) -> list[Labelled]:
+    def works(self, statement: Statement) -> list[Labelled]:
         """The works that a statement starts."""
-        if isinstance(statement, CollectiveStatement):
-            return [self._collective(statement)]
         flows = self._broadcasts(statement) if statement.words.broadcast else self._pairs(statement)
         return [
             Labelled(self._transfer(statement, *flow, executor), _label(statement, *flow))
             for flow in flows
             for executor in self._executors(statement, flow[0], flow[1][0])
         ]
-
-    def _collective(self, statement: CollectiveStatement) -> Labelled:
-        """A collective of all GPUs or ranks, of floats and the sum, out of place."""
-        operation, ends = OPERATIONS[statement.operation], members(self.machine)
-        if len(ends) < 2:
-            raise self.wrong(f"{operation.name} requires at least two GPUs", statement.span)
-        if reason := operation.why_not(len(ends)):
-            raise self.wrong(reason, statement.span)
-        size = statement.size or self.size or default_size(self.machine)
-        work = work_of(usual(operation), size, len(ends), ends, role=statement.role)
-        return Labelled(work, operation.name)
 
     def _pairs(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
         """Pair the two sides: device by device if both name the same devices, else all with all."""
@@ -326,18 +284,16 @@ class _Resolver:
             return executor  # CPUs get cores when all transfers are known
         return replace(executor, blocks=words.blocks or 0, threads=words.threads or 0)
 
-    def with_cores(
-        self, works: Sequence[Labelled], statements: Sequence[Statement | CollectiveStatement]
-    ) -> list[Labelled]:
+    def with_cores(self, works: Sequence[Labelled], statements: Sequence[Statement]) -> list[Labelled]:
         """Give cores to the transfers by CPUs: no core works for two of them.
 
         Transfers that want a number of cores get the first free ones of their node; the others share the
         rest.
         """
-        transfers = {i: each.work for i, each in enumerate(works) if isinstance(each.work, Transfer)}
+        transfers = [each.work for each in works]
         cpus_of: dict[int, tuple[int, ...]] = {}
         for executor, indices in grouped(
-            (each.executor, i) for i, each in transfers.items() if each.engine is Engine.CPU
+            (each.executor, i) for i, each in enumerate(transfers) if each.engine is Engine.CPU
         ).items():  # fmt: skip
             rank = executor.rank
             cores = self.nodes[executor.device].cores if rank is None else self.machine.ranks[rank].cpus
@@ -362,11 +318,9 @@ class _Resolver:
             given[i] = replace(works[i], work=replace(transfers[i], executor=executor))
         return given
 
-    def _wanted(self, transfer: Transfer, statement: Statement | CollectiveStatement) -> int:
+    def _wanted(self, transfer: Transfer, statement: Statement) -> int:
         """The number of cores that a transfer wants; 0 for a share."""
-        if transfer.operation is Operation.CHASE or isinstance(statement, CollectiveStatement):
-            return 1
-        return statement.words.threads or 0
+        return 1 if transfer.operation is Operation.CHASE else statement.words.threads or 0
 
     def _size(self, statement: Statement, gpu: bool, operation: Operation) -> int:
         if statement.words.size:

@@ -139,23 +139,6 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class CollectiveStatement:
-    """A collective of all GPUs.
-
-    Attributes:
-        operation: Its name.
-        size: Bytes of the array.
-        role: Whether it is measured.
-        span: Place of the statement in the text.
-    """
-
-    operation: str
-    size: int | None
-    role: Role
-    span: Span
-
-
-@dataclass(frozen=True)
 class RunSetting:
     """A setting of the whole run that a statement contains.
 
@@ -181,5 +164,5 @@ class Line:
     """
 
     source: Source
-    statements: tuple[Statement | CollectiveStatement, ...]
+    statements: tuple[Statement, ...]
     settings: tuple[RunSetting, ...] = ()
