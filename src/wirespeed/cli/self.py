@@ -37,7 +37,7 @@ def parser(name: str) -> Parser:
         examples={
             "self config": "where defaults come from",
             "self completion bash": "what bash needs",
-            "self man": "the manual page",
+            "self install-names bin": "bin/nvbandwidth, bin/all_reduce_perf, ...",
         },
     )
     arguments.add("about", "one of these", choices=ABOUT)
