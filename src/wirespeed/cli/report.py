@@ -79,7 +79,7 @@ def parser(name: str) -> Parser:
     out.add("--fleet", "a page with one row per node, without single values")
     out.add_report()
     out.add(
-        "--for", "twenty lines to paste into an issue; the same as --format github",
+        "--for", "twenty lines to paste into an issue; the same as --format markdown",
         choices=("github",), dest="format",
     )  # fmt: skip
     arguments.set_defaults(format=None)

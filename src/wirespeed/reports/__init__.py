@@ -156,7 +156,6 @@ FORMATS = (
     ReportFormat("csv", suffixes=(".csv",)),
     ReportFormat("html", suffixes=(".html", ".htm"), checked=True, qualified=True),
     ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
-    ReportFormat("github", qualified=True),
     ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),
     ReportFormat("prometheus", suffixes=(".prom",), checked=True, qualified=True),
     *(
@@ -167,6 +166,10 @@ FORMATS = (
 )
 
 
+#: Former names of formats.
+FORMER = {"github": "markdown"}
+
+
 def formats() -> list[str]:
     """The names of all formats: those of this package, then those of others."""
     others = (point.name for point in registered(GROUP))
@@ -174,7 +177,7 @@ def formats() -> list[str]:
 
 
 def find(name: str) -> ReportFormat:
-    """The format with this name; one of another package takes precedence.
+    """The format with this name, or former name; one of another package takes precedence.
 
     Raises:
         UsageError: If the format does not exist; the message lists all.
@@ -183,7 +186,7 @@ def find(name: str) -> ReportFormat:
         if point.name == name:
             return ReportFormat.of(point)
     for row in FORMATS:
-        if row.name == name:
+        if row.name == FORMER.get(name, name):
             return row
     raise UsageError(f"there is no format {name!r}; choose one of {', '.join(formats())}")
 
