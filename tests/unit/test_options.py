@@ -34,7 +34,6 @@ ELSEWHERE |= {
     "host_memory",
     "block_counts",
     "block_layout",
-    "while_computing",
     "storage",
     "storage_size",
 }
