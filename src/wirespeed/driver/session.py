@@ -420,7 +420,7 @@ def _joins(measurement: Measurement, pair: Pair) -> bool:
     """Whether a Measurement moves data between two GPUs: in either direction, or by a collective."""
     for work in measurement.works:
         if isinstance(work, Transfer):
-            groups = [{work.source.device, end.device} for end in work.ends[1:]]
+            groups = [{end.device for end in work.ends}]
         else:
             groups = [{member.device for member in work.members}] if isinstance(work, Collective) else []
         if any(group.issuperset(pair) for group in groups):

@@ -11,7 +11,7 @@ from wirespeed.features.transfers.parser import parse
 from wirespeed.features.transfers.program import of_line, of_transfers
 from wirespeed.features.transfers.resolve import resolve
 from wirespeed.hardware.topology import Machine
-from wirespeed.model import Access, Engine, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.model import Access, Engine, MemoryKind, Operation, Role, Transfer
 
 EIGHT = describe("simulated:dgx-a100-8")
 CPUS = describe("simulated:cpu-2-sockets")
@@ -60,16 +60,6 @@ def test_words_choose_engine_operation_shape_and_size() -> None:
     assert transfers("void -> gpu0")[0].operation is Operation.WRITE
 
 
-def test_a_broadcast_is_one_transfer_to_several_memories() -> None:
-    (one,) = transfers("gpu0 -> gpu1, gpu2 broadcast")
-    assert (str(one), one.bytes) == ("gpu0->gpu1+gpu2 by gpu0 (sm)", 2**29)
-    assert one.also == (Memory("gpu2", MemoryKind.DEVICE),)
-    several = [t.way for t in transfers("gpu[0-1] -> gpu2, gpu3 broadcast")]
-    assert several == ["gpu0->gpu2+gpu3", "gpu1->gpu2+gpu3"]
-    (loader,) = transfers("numa0 -> gpu0, gpu1 broadcast")
-    assert (loader.executor.device, loader.source.kind) == ("gpu0", MemoryKind.PINNED)
-
-
 def test_given_sizes_stay_and_others_follow_the_option() -> None:
     sizes = [t.bytes for t in transfers("gpu0 -> gpu1; gpu1 -> gpu0 1MiB", EIGHT, 2**22)]
     assert sizes == [2**22, 2**20]
@@ -95,12 +85,6 @@ WRONG = [
     ("gpu0 -> gpu1 ce sm", 17, "the engine is given twice"),
     ("gpu0 -> gpu1 cpu", 14, "gpu0 executes with ce, sm, sm_bulk or sm_split, not with cpu"),
     ("gpu0 -> gpu1 blocks=8", 14, "only a kernel has blocks"),
-    ("gpu1, gpu2 <- gpu0 broadcast", 20, "write gpu0 -> gpu1, gpu2 broadcast, or by gpu1"),
-    ("gpu0 -> gpu1 broadcast", 14, "2 to 8 different destinations, not 1"),
-    ("gpu0 -> gpu1, gpu1 broadcast", 20, "2 to 8 different destinations, not 1"),
-    ("gpu0 -> gpu*, numa0 broadcast", 21, "2 to 8 different destinations, not 9"),
-    ("gpu0 -> gpu1, gpu2 ce broadcast", 23, "only a copy by a kernel (sm)"),
-    ("gpu0 -> gpu1, void broadcast", 20, "from one memory to others of the same process"),
     ("gpu0 -> gpu1 0B", 14, "out of range"),
     ("gpu[3-1] -> gpu0", 5, "is empty or too large"),
     ("gpu[1,1] -> gpu0", 1, "a number is given twice"),
@@ -120,6 +104,7 @@ WRONG = [
     ("load gpu0 -> gpu1", 1, "nothing is measured"),
     ("", 1, "there is no transfer"),
     ("gpu0 -> gpu1 rate=10GB/s", 14, "unknown word 'rate'"),
+    ("gpu0 -> gpu1, gpu2 broadcast", 20, "unknown word 'broadcast'"),
     ("gpu0 -> gpu0 triad", 14, "unknown word 'triad'"),
     ("up: gpu0 -> gpu1", 3, "unexpected character ':'"),
     ("$ -> gpu0", 1, "unexpected character '$'"),

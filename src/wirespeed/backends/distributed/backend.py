@@ -89,7 +89,7 @@ class DistributedBackend(JobBackend):
                     f"this is a job of {self.world.size} processes: only testcases between processes run "
                     "in it; start one process for the others"
                 )
-            if transfer.operation is not Operation.COPY or transfer.also or transfer.pace < 1:
+            if transfer.operation is not Operation.COPY or transfer.pace < 1:
                 return f"{transfer}: between processes, only copies to one memory are possible"
             gpu = kind_of(transfer.executor.device) is GPU
             engines = (Engine.CE, Engine.SM, Engine.SM_BULK) if gpu else (Engine.CPU,)

@@ -59,8 +59,7 @@ class SimulatedBackend(Backend):
         for transfer in measurement.transfers:
             sources, destinations = BUFFERS[transfer.operation]
             needed[self.machine.vertex(transfer.source)] += sources * transfer.bytes
-            for end in transfer.ends[1:]:
-                needed[self.machine.vertex(end)] += destinations * transfer.bytes
+            needed[self.machine.vertex(transfer.destination)] += destinations * transfer.bytes
         for vertex, size in needed.items():
             free = self.hardware.free_bytes(vertex)
             if size > free:

@@ -33,8 +33,6 @@ ALL = {f"{kind}s": kind for kind in KINDS}
 #: storage has testcases.
 _NO_WORDS = (Engine.NCCL, Engine.MPI, Engine.CUBLAS, *FILE_ENGINES)
 ENGINES = {str(engine): engine for engine in Engine if engine not in _NO_WORDS}
-#: Word for one transfer to all destinations.
-BROADCAST = "broadcast"
 ARROWS = {"->": False, "to": False, "<-": True, "from": True}
 #: Words that begin or join, so that they are no names of devices.
 _RESERVED = ("load", "latency", "by", "and", "to", "from")
@@ -290,13 +288,11 @@ class _LineParser:
             return "size", self._converted(parse_size, token.text, token.span)
         if token.text in ENGINES:
             return "engine", ENGINES[token.text]
-        if token.text == BROADCAST:
-            return token.text, True
         if token.text in _KEYS:
             if not self.accept("="):
                 raise self.wrong(f"expected '=' and a value after {token.text}")
             return token.text, self.count()
-        valid = (*ENGINES, BROADCAST, *(f"{key}=" for key in _KEYS))
+        valid = (*ENGINES, *(f"{key}=" for key in _KEYS))
         shown = repr(token.text) if token.text else "the end of the text"
         if token.kind == "word":
             raise self.wrong(f"unknown word {shown}; {nearest(token.text, valid)}", token.span)

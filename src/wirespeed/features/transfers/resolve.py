@@ -9,7 +9,6 @@ from itertools import product
 from ...hardware.devices import is_host, kind_of
 from ...hardware.topology import Machine
 from ...model import (
-    MOST_DESTINATIONS,
     Engine,
     Executor,
     Memory,
@@ -87,42 +86,20 @@ class _Resolver:
 
     def works(self, statement: Statement) -> list[Labelled]:
         """The works that a statement starts."""
-        flows = self._broadcasts(statement) if statement.words.broadcast else self._pairs(statement)
         return [
             Labelled(self._transfer(statement, *flow, executor), _label(statement, *flow))
-            for flow in flows
-            for executor in self._executors(statement, flow[0], flow[1][0])
+            for flow in self._pairs(statement)
+            for executor in self._executors(statement, *flow)
         ]
 
-    def _pairs(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
+    def _pairs(self, statement: Statement) -> list[tuple[_End, _End]]:
         """Pair the two sides: device by device if both name the same devices, else all with all."""
         sources, destinations = self.ends(statement.sources), self.ends(statement.destinations)
         if len(sources) > 1 and [end.base for end in sources] == [end.base for end in destinations]:
-            return [(a, (b,)) for a, b in zip(sources, destinations, strict=True)]
+            return list(zip(sources, destinations, strict=True))
         if len(sources) * len(destinations) > MOST_TRANSFERS:
             raise self.too_many(statement)
-        return [(a, (b,)) for a, b in product(sources, destinations)]
-
-    def _broadcasts(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
-        """Each source with all destinations, which must be memories of one process."""
-        span = statement.places["broadcast"]
-        if statement.pulls and not statement.executors:
-            raise self.wrong(
-                "one device executes a broadcast: write gpu0 -> gpu1, gpu2 broadcast, or by gpu1 behind the "
-                "memories", span,
-            )  # fmt: skip
-        targets = tuple(self.ends(statement.destinations))
-        broadcasts = []
-        for source in self.ends(statement.sources):
-            if any(end.memory is None or end.memory.rank is not None for end in (source, *targets)):
-                raise self.wrong("a broadcast is from one memory to others of the same process", span)
-            different = len({end.memory for end in targets})
-            if not 2 <= different == len(targets) <= MOST_DESTINATIONS:
-                raise self.wrong(
-                    f"a broadcast has 2 to {MOST_DESTINATIONS} different destinations, not {different}", span
-                )
-            broadcasts.append((source, targets))
-        return broadcasts
+        return list(product(sources, destinations))
 
     def ends(self, devices: Sequence[Devices]) -> list[_End]:
         """The memories of one side, in order."""
@@ -199,11 +176,11 @@ class _Resolver:
         return replace(end, memory=replace(end.memory, kind=MemoryKind.PAGEABLE))
 
     def _transfer(
-        self, statement: Statement, source: _End, destinations: Sequence[_End], executor: Executor
+        self, statement: Statement, source: _End, destination: _End, executor: Executor
     ) -> Transfer:
         words, places = statement.words, statement.places
-        given = [end.memory for end in (source, *destinations)]
-        count = sum(memory is not None for memory in given[:2])
+        given = source.memory, destination.memory
+        count = sum(memory is not None for memory in given)
         if not count or (statement.latency and count < 2):
             raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
         kind = kind_of(executor.device)
@@ -217,11 +194,8 @@ class _Resolver:
             else Operation.COPY if count == 2
             else Operation.READ if source.memory else Operation.WRITE
         )  # fmt: skip
-        # For more than copies to one memory, kernels if the device has them.
-        computes = Engine.SM in kind.engines and (len(given) > 2 or operation is not Operation.COPY)
+        computes = Engine.SM in kind.engines and operation is not Operation.COPY
         engine = words.engine or (Engine.SM if computes else kind.engines[0])
-        if len(given) > 2 and (engine is not Engine.SM or operation is not Operation.COPY):
-            raise self.wrong("only a copy by a kernel (sm) writes to several memories", places["broadcast"])
         if engine not in kind.engines:
             *first, last = map(str, kind.engines)
             fitting = f"{', '.join(first)} or {last}" if first else last
@@ -230,13 +204,13 @@ class _Resolver:
         if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU) and not chases:
             raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
         own_memory = Memory(executor.device, kind.memories[0], executor.rank)
-        origin, target = (self._allocated(memory or own_memory, gpu, statement) for memory in given[:2])
+        origin, target = (self._allocated(memory or own_memory, gpu, statement) for memory in given)
         if operation is Operation.CHASE:
             target = origin
         executor = self._shaped(executor, engine, operation, statement)
         return Transfer(
             origin, target, executor, engine, self._size(statement, gpu, operation), statement.role,
-            operation, also=tuple(filter(None, given[2:])),
+            operation,
         )  # fmt: skip
 
     def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
@@ -330,11 +304,11 @@ class _Resolver:
         return self.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))
 
 
-def _label(statement: Statement, source: _End, destinations: Sequence[_End]) -> str:
+def _label(statement: Statement, source: _End, destination: _End) -> str:
     """The label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
-    origin, *targets = [
+    origin, target = (
         f"rank{end.memory.rank}" if end.memory and end.memory.rank is not None
         else end.memory.device if end.memory else end.base
-        for end in (source, *destinations)
-    ]  # fmt: skip
-    return f"{targets[0]} from {origin}" if statement.latency else f"{origin}->{'+'.join(targets)}"
+        for end in (source, destination)
+    )  # fmt: skip
+    return f"{target} from {origin}" if statement.latency else f"{origin}->{target}"

@@ -102,14 +102,12 @@ class Words:
         engine: What moves the bytes.
         size: Bytes of one buffer.
         blocks, threads: Shape of a kernel; for CPUs, the number of threads.
-        broadcast: Whether one transfer writes to all destinations.
     """
 
     engine: Engine | None = None
     size: int | None = None
     blocks: int | None = None
     threads: int | None = None
-    broadcast: bool = False
 
 
 @dataclass(frozen=True)
