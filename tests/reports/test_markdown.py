@@ -32,7 +32,8 @@ def test_twenty_lines_have_verdict_remedy_paths_and_environment(down: Document) 
     text = wirespeed.render(down, "markdown")
     lines = seen(text)
     assert len(lines) <= 20
-    assert lines[0].startswith("**SIMULATED") and lines[1].startswith("**FAIL**: NVLinks are down (gpu3)")
+    assert lines[0] == "# wirespeed: 8 x NVIDIA A100-SXM4-40GB"
+    assert lines[1].startswith("**SIMULATED") and lines[2].startswith("**FAIL**: NVLinks are down (gpu3)")
     assert any(line.startswith("remedy: reset the GPU") for line in lines)
     assert any(line.startswith("| ✖ fail | GPU ↔ GPU |") for line in lines)
     assert any(line.startswith("- versions: wirespeed ") for line in lines)

@@ -86,6 +86,8 @@ def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: 
 
 def _lines(judged: Judged, style: Style) -> Iterator[str]:
     document, summary = judged.document, judged.overview
+    measured = devices(document.machine) or hosts(document.machine)
+    yield from (f"# wirespeed: {escaped(', '.join(measured))}", "")
     if document.simulated:
         yield from (f"**{SIMULATED}** (machine {escaped(document.machine.name)})", "")
     own, folded = report_of(document), "tables of all testcases"
