@@ -252,7 +252,7 @@ def chosen(
 
 #: Options that change neither what is measured nor how it is judged.
 _OF_SCREENS = frozenset({
-    "all-cells", "all-values", "all-samples", "color", "format", "json", "no-save", "open",
+    "all-cells", "all-values", "all-samples", "color", "format", "json", "no-save",
     "output", "quiet", "timeout", "verbose",
 })  # fmt: skip
 
