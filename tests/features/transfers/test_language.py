@@ -49,15 +49,14 @@ def test_memory_is_allocated_as_its_executor_needs_it() -> None:
 
 
 def test_words_choose_engine_operation_shape_and_size() -> None:
-    (one,) = transfers("load numa0 -> void threads=3 64MiB", CPUS)
-    assert (one.role, one.operation, len(one.executor.cpus)) == (Role.LOAD, Operation.READ, 3)
+    (one,) = transfers("load numa0 -> numa1 threads=3 64MiB", CPUS)
+    assert (one.role, one.operation, len(one.executor.cpus)) == (Role.LOAD, Operation.COPY, 3)
     (three,) = transfers("gpu0 -> gpu1 sm_bulk blocks=8 threads=2")
     assert (three.engine, three.executor.blocks, three.executor.threads) == (Engine.SM_BULK, 8, 2)
     (four,) = transfers("latency gpu0 <- gpu1")
     assert (four.operation, four.engine, four.source, four.executor.device) == (
         Operation.CHASE, Engine.SM, four.destination, "gpu0",
     )  # fmt: skip
-    assert transfers("void -> gpu0")[0].operation is Operation.WRITE
 
 
 def test_given_sizes_stay_and_others_follow_the_option() -> None:
@@ -66,7 +65,7 @@ def test_given_sizes_stay_and_others_follow_the_option() -> None:
 
 
 def test_no_core_works_for_two_transfers() -> None:
-    text = "latency numa0 <- numa0; numa0 -> void; numa0 -> numa1 threads=4"
+    text = "latency numa0 <- numa0; numa0 -> numa0; numa0 -> numa1 threads=4"
     cpus = [t.executor.cpus for t in transfers(text, CPUS)]
     assert len(cpus[0]) == 1 and len(cpus[2]) == 4
     assert sum(map(len, cpus)) == len({cpu for some in cpus for cpu in some}) == len(CPUS.numa[0].cores)
@@ -93,7 +92,7 @@ WRONG = [
     ("near(gpu0 -> gpu0", 11, "expected ')'"),
     ("numa0 -> gpu0 by numa0", 1, "CPUs cannot access the memory of a GPU"),
     ("latency gpu0 -> gpu1", 14, "write latency gpu0 <- gpu1"),
-    ("void -> void", 1, "void is only one side"),
+    ("numa0 -> void", 10, "there is no memory 'void'"),
     ("numa0 -> numa0 threads=999", 1, "of them free, not 999"),
     ("numa0 -> numa0 blocks=8", 16, "only a kernel has blocks"),
     ("gpu0 -> gpu1 ce threads=8", 17, "only a kernel has threads"),

@@ -200,8 +200,6 @@ class _LineParser:
     def named(self) -> Devices:
         """Parse the name of one device or of several."""
         token = self.take()
-        if token.text == "void":
-            return Devices(token.text, (), (), None, token.span)
         if token.text in ALL:
             kind, indices = ALL[token.text], None
         else:
@@ -211,7 +209,7 @@ class _LineParser:
             kind = match[1]
             indices = self._range(int(match[2]), token) if match[2] else self._several(token)
         owned = self.named() if kind == "rank" and self.accept(".") else None
-        if owned and (owned.kind in ("rank", "void") or owned.indices is None or len(owned.indices) > 1):
+        if owned and (owned.kind == "rank" or owned.indices is None or len(owned.indices) > 1):
             raise self.wrong("expected one device of the rank, such as gpu0", owned.span)
         return Devices(kind, indices, (), owned, (token.start, self._end()))
 
@@ -225,7 +223,7 @@ class _LineParser:
         if token.text.rstrip("0123456789") in _CALLED_OTHERWISE:
             hint = "host memory is numa0, or near(gpu0) for that next to gpu0; all of it is numas"
             return self.wrong(f"there is no memory {token.text!r}; {hint}", token.span)
-        names = (*FUNCTIONS, *ALL, *(f"{kind}0" for kind in KINDS), "void")
+        names = (*FUNCTIONS, *ALL, *(f"{kind}0" for kind in KINDS))
         return self.wrong(f"there is no memory {token.text!r}; {nearest(token.text, names)}", token.span)
 
     def _number(self) -> int:

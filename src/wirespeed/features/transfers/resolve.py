@@ -42,10 +42,10 @@ class Labelled:
 
 @dataclass(frozen=True)
 class _End:
-    """A device of one side: the name by which sides are paired, and its memory (None for void)."""
+    """A device of one side: the name by which sides are paired, and its memory."""
 
     base: str
-    memory: Memory | None
+    memory: Memory
 
 
 def resolve(line: Line, machine: Machine, size: int | None = None) -> list[Labelled]:
@@ -106,10 +106,6 @@ class _Resolver:
         return [end for named in devices for end in self._ends(named)]
 
     def _ends(self, devices: Devices) -> list[_End]:
-        if devices.kind == "void":
-            if devices.wrappers:
-                raise self.wrong("void has no memory near it", devices.span)
-            return [_End("void", None)]
         if devices.kind == "rank":
             ends = [self._rank(index, devices) for index in self._existing(devices)]
         else:
@@ -156,7 +152,6 @@ class _Resolver:
 
     def _wrapped(self, wrapper: str, end: _End, devices: Devices) -> _End:
         """The nearest host memory of a GPU, or pageable host memory."""
-        assert end.memory is not None
         if end.memory.rank is not None:
             raise self.wrong(
                 f"{wrapper}() is not possible for ranks, which own one memory each", devices.span
@@ -180,31 +175,22 @@ class _Resolver:
     ) -> Transfer:
         words, places = statement.words, statement.places
         given = source.memory, destination.memory
-        count = sum(memory is not None for memory in given)
-        if not count or (statement.latency and count < 2):
-            raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
         kind = kind_of(executor.device)
         gpu = not kind.is_host
-        if any(memory and memory.kind is MemoryKind.FILE for memory in given):
+        if any(memory.kind is MemoryKind.FILE for memory in given):
             raise self.wrong("storage has testcases: `wirespeed run -p storage_`", statement.span)
         if not kind.engines:
             raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
-        operation = (
-            Operation.CHASE if statement.latency
-            else Operation.COPY if count == 2
-            else Operation.READ if source.memory else Operation.WRITE
-        )  # fmt: skip
-        computes = Engine.SM in kind.engines and operation is not Operation.COPY
-        engine = words.engine or (Engine.SM if computes else kind.engines[0])
+        operation = Operation.CHASE if statement.latency else Operation.COPY
+        chases_by_kernel = statement.latency and Engine.SM in kind.engines
+        engine = words.engine or (Engine.SM if chases_by_kernel else kind.engines[0])
         if engine not in kind.engines:
             *first, last = map(str, kind.engines)
             fitting = f"{', '.join(first)} or {last}" if first else last
             raise self.wrong(f"{executor} executes with {fitting}, not with {engine}", places["engine"])
-        chases = operation is Operation.CHASE and engine is Engine.SM_BULK
-        if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU) and not chases:
+        if statement.latency and engine not in (Engine.SM, Engine.SM_BULK, Engine.CPU):
             raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
-        own_memory = Memory(executor.device, kind.memories[0], executor.rank)
-        origin, target = (self._allocated(memory or own_memory, gpu, statement) for memory in given)
+        origin, target = (self._allocated(memory, gpu, statement) for memory in given)
         if operation is Operation.CHASE:
             target = origin
         executor = self._shaped(executor, engine, operation, statement)
@@ -232,17 +218,12 @@ class _Resolver:
                 if len(bases) > 1 and bases == [other.base for other in self.ends(side)]:
                     chosen = [other for other in chosen if other.base == end.base]  # each executes its own
                     break
-            if any(end.memory is None for end in chosen):
-                raise self.wrong("void executes nothing", statement.executors[0].span)
         else:
             active, passive = (destination, source) if statement.pulls else (source, destination)
-            of_gpu = passive.memory is not None and not is_host(passive.memory.device)
-            if active.memory is None or (of_gpu and is_host(active.memory.device)):
-                active = passive  # void executes nothing, and CPUs cannot access the memory of devices
-            if active.memory is None:
-                raise self.wrong("void is only one side of a transfer", statement.span)
+            if is_host(active.memory.device) and not is_host(passive.memory.device):
+                active = passive  # CPUs cannot access the memory of devices
             chosen = [active]
-        return [Executor(end.memory.device, end.memory.rank) for end in chosen if end.memory is not None]
+        return [Executor(end.memory.device, end.memory.rank) for end in chosen]
 
     def _shaped(
         self, executor: Executor, engine: Engine, operation: Operation, statement: Statement
@@ -307,8 +288,7 @@ class _Resolver:
 def _label(statement: Statement, source: _End, destination: _End) -> str:
     """The label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
     origin, target = (
-        f"rank{end.memory.rank}" if end.memory and end.memory.rank is not None
-        else end.memory.device if end.memory else end.base
+        end.memory.device if end.memory.rank is None else f"rank{end.memory.rank}"
         for end in (source, destination)
-    )  # fmt: skip
+    )
     return f"{target} from {origin}" if statement.latency else f"{origin}->{target}"

@@ -80,7 +80,7 @@ class Devices:
     """Names of memories or executors: one device, several of one kind, or devices of ranks.
 
     Attributes:
-        kind: ``gpu``, ``numa``, ``rank`` or ``void`` (no memory).
+        kind: ``gpu``, ``numa`` or ``rank``.
         indices: Numbers of the devices; None for all.
         wrappers: Functions around the name, the outermost first: ``near``, ``pageable``.
         owned: The device of a rank, if it is named.
