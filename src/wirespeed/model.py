@@ -27,7 +27,7 @@ class Engine(StrEnum):
     CUBLAS = "cublas"  #: a GPU kernel of cuBLAS
     CPU = "cpu"  #: host threads, one pinned to each core
     IO = "io"  #: host threads that read and write a file, past the page cache where that is possible
-    IO_URING = "io_uring"  #: only in files of earlier versions
+    IO_URING = "io_uring"  #: one host thread that reads and writes a file by the queues of an io_uring
     CUFILE = "cufile"  #: only in files of earlier versions
     NCCL = "nccl"  #: NCCL send and receive, where the processes share no memory
     MPI = "mpi"  #: MPI send and receive
@@ -61,7 +61,7 @@ class Operation(StrEnum):
 
 
 #: Engines that read and write files.
-FILE_ENGINES = (Engine.IO,)
+FILE_ENGINES = (Engine.IO, Engine.IO_URING)
 #: Buffers that an operation reads and writes: (sources, destinations).
 BUFFERS: dict[Operation, tuple[int, int]] = {
     Operation.COPY: (1, 1),

@@ -20,6 +20,7 @@ from wirespeed.errors import BackendError
 from wirespeed.features.storage import calls, prepared
 from wirespeed.features.storage.calls import AT, COLUMNS, END, ERROR, FIRST_WRONG, LAST, SHORT, START, WRONG
 
+needs_ring = pytest.mark.skipif(bool(prepared.refused()), reason=prepared.refused())
 BLOCK, KEY = 4096, 2**64 - 5
 
 
@@ -154,16 +155,42 @@ def test_ends_of_blocks_are_written(file: int) -> None:
     assert whole.tolist() == expected.tolist()
 
 
-def test_errors_of_calls_are_noted(file: int) -> None:
+@pytest.mark.parametrize("way", ["calls", pytest.param("ring", marks=needs_ring)])
+def test_errors_of_calls_are_noted(file: int, way: str) -> None:
+    ring = prepared.Ring(1) if way == "ring" else None
+
     def result(descriptor: int) -> list[int]:
         buffers, results = rows(1)
         blocks = together(descriptor, 4)
-        calls.movers(blocks, buffers, results)[0]()
+        if ring:
+            calls.ring_mover(blocks, ring.queues, buffers, results)()
+        else:
+            calls.movers(blocks, buffers, results)[0]()
         return [int(number) for number in results[0, [ERROR, AT, LAST]]]
 
     os.truncate(file, 3 * BLOCK + 100)
     assert result(file) == [SHORT, 3 * BLOCK, 2 * BLOCK]
     assert result(-1) == [errno.EBADF, 2 * BLOCK, -1]
+    if ring:
+        ring.close()
+
+
+@needs_ring
+@pytest.mark.parametrize("depth", [1, 3])
+def test_a_ring_moves_every_block_once(file: int, depth: int) -> None:
+    ring = prepared.Ring(depth)
+    for writes in (True, False):
+        buffers, results = rows(depth)
+        for buffer in buffers:
+            buffer[:] = 9
+        drawn = np.zeros(1, np.int64)
+        blocks = together(file, 300, writes=writes, drawn=drawn)
+        calls.ring_mover(blocks, ring.queues, buffers, results)()
+        assert results[:, [ERROR, WRONG]].tolist() == [[0, 0]] * depth
+        assert drawn[0] == 301 and 0 < results[0, START] < results[0, END]
+    whole = np.frombuffer(os.pread(file, 4 * BLOCK, 0), np.uint64)[BLOCK // 8 :].reshape(3, -1)
+    assert (whole[:, 1:-1] == 9).all() and whole[:, 0].tolist() == words(KEY, 512, 1536)[::512].tolist()
+    ring.close()
 
 
 @pytest.mark.parametrize(
@@ -189,3 +216,6 @@ def test_wrong_buffers_and_results_are_refused() -> None:
     for short in (buffers[1][:-1], buffers[1].view(np.uint8), np.zeros(2 * BLOCK // 8, np.uint64)[::2]):
         with pytest.raises(ValueError):
             calls.next_movers(blocks, [buffers[0], short], results)
+    for mask in (0, -1):
+        with pytest.raises(ValueError, match="2 calls at a time"):
+            calls.ring_mover(blocks, calls.Queues(submission_mask=mask), buffers, results)

@@ -36,11 +36,18 @@ MACHINE = Machine("here", numa=(NumaNode(0, (0,), memory_bytes=2**34),))
 SMALL: dict[str, Any] = {"storage_size": 8 * MIB, "samples": 2, "copies": 2}
 
 
-def calls(block: int, depth: int, *, writes: bool = False, random: bool = False) -> Measurement:
+#: Where the kernel or a container has no io_uring, its tests are skipped.
+needs_ring = pytest.mark.skipif(bool(storage_prepared.refused()), reason=storage_prepared.refused())
+BOTH = [Engine.IO, pytest.param(Engine.IO_URING, marks=needs_ring)]
+
+
+def calls(
+    block: int, depth: int, *, writes: bool = False, random: bool = False, engine: Engine = Engine.IO
+) -> Measurement:
     ends = (HOST, FILE) if writes else (FILE, HOST)
     does = FileCalls(block, depth, random)
     return Measurement(
-        (Transfer(*ends, Executor("numa0", cpus=(0,)), Engine.IO, block * depth, calls=does),), ()
+        (Transfer(*ends, Executor("numa0", cpus=(0,)), engine, block * depth, calls=does),), ()
     )
 
 
@@ -54,6 +61,7 @@ def measured(folder: Path, name: str, **options: Any) -> Document:
         "storage_read",
         "storage_write",
         "storage_random_read",
+        *(pytest.param(f"storage_{name}_io_uring", marks=needs_ring) for name in ("read", "write")),
     ],
 )
 def test_storage_is_measured_and_nothing_is_left(tmp_path: Path, name: str) -> None:
@@ -68,13 +76,16 @@ def test_storage_is_measured_and_nothing_is_left(tmp_path: Path, name: str) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("engine", BOTH)
 @pytest.mark.parametrize("random", [False, True])
-def test_every_place_is_read_and_written_where_it_should_be(tmp_path: Path, random: bool) -> None:
+def test_every_place_is_read_and_written_where_it_should_be(
+    tmp_path: Path, random: bool, engine: Engine
+) -> None:
     machine = with_folder(MACHINE, str(tmp_path), 2 * MIB)
     backend = StorageBackend(machine)
     try:
         for writes in (False, True):
-            what = calls(4 * KIB, 3, writes=writes, random=random)
+            what = calls(4 * KIB, 3, writes=writes, random=random, engine=engine)
             with backend.prepare(what, RunOptions()) as prepared:
                 for copies in (1, 7, 300):  # more blocks than the half of the file has
                     sample = prepared.sample(copies)
@@ -88,11 +99,12 @@ def test_every_place_is_read_and_written_where_it_should_be(tmp_path: Path, rand
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("engine", BOTH)
 @pytest.mark.parametrize("writes", [False, True])
-def test_wrong_data_is_found(tmp_path: Path, writes: bool) -> None:
+def test_wrong_data_is_found(tmp_path: Path, writes: bool, engine: Engine) -> None:
     backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
     try:
-        with backend.prepare(calls(4 * KIB, 1, writes=writes), RunOptions()) as prepared:
+        with backend.prepare(calls(4 * KIB, 1, writes=writes, engine=engine), RunOptions()) as prepared:
             (file,) = tmp_path.iterdir()
             if writes:
                 prepared.sample(1)
@@ -126,10 +138,11 @@ def test_what_an_earlier_measurement_wrote_does_not_pass(tmp_path: Path) -> None
         backend.close()
 
 
-def test_a_shortened_file_is_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", BOTH)
+def test_a_shortened_file_is_an_error(tmp_path: Path, engine: Engine) -> None:
     backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
     try:
-        with backend.prepare(calls(4 * KIB, 4), RunOptions()) as prepared:
+        with backend.prepare(calls(4 * KIB, 4, engine=engine), RunOptions()) as prepared:
             os.truncate(next(tmp_path.iterdir()), 0)
             with pytest.raises(BackendError, match=r"reading at .*: fewer bytes than requested"):
                 prepared.sample(20)
@@ -137,11 +150,12 @@ def test_a_shortened_file_is_an_error(tmp_path: Path) -> None:
         backend.close()
 
 
-def test_an_error_of_a_call_is_that_of_the_system(tmp_path: Path) -> None:
-    """The file may not be written."""
+@needs_ring
+def test_an_error_of_a_call_by_io_uring_is_that_of_the_system(tmp_path: Path) -> None:
+    """The error number of a completion: the file may not be written."""
     backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
     try:
-        what = calls(4 * KIB, 4, writes=True)
+        what = calls(4 * KIB, 4, writes=True, engine=Engine.IO_URING)
         with backend.prepare(what, RunOptions()) as prepared:
             (file,) = tmp_path.iterdir()
             descriptor = prepared._contents.file.descriptor
@@ -154,15 +168,61 @@ def test_an_error_of_a_call_is_that_of_the_system(tmp_path: Path) -> None:
         backend.close()
 
 
-def test_cancelled_calls_end(tmp_path: Path) -> None:
+@needs_ring
+def test_a_cancelled_ring_ends(tmp_path: Path) -> None:
     backend = StorageBackend(with_folder(MACHINE, str(tmp_path), 2 * MIB))
     try:
-        with backend.prepare(calls(4 * KIB, 2), RunOptions()) as prepared:
+        with backend.prepare(calls(4 * KIB, 2, engine=Engine.IO_URING), RunOptions()) as prepared:
             backend.cancel()
             with pytest.raises(BackendError, match="cancelled"):
                 prepared.sample(2**40)
     finally:
         backend.close()
+
+
+@pytest.mark.parametrize(
+    ("number", "says"),
+    [
+        (errno.EPERM, "io_uring is not permitted here"),  # a container, or kernel.io_uring_disabled
+        (errno.ENOSYS, "io_uring is not permitted here"),  # a kernel or sandbox without it
+        (errno.EINVAL, "io_uring cannot be used here: Invalid argument"),
+        (errno.ENOMEM, "raise the limit of locked memory"),
+    ],
+)
+def test_without_io_uring_threads_are_measured_and_the_reason_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, says: str
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(storage_prepared, "call", refuse)
+    options = SMALL | {"size": 64 * KIB, "machine": MACHINE, "storage": tmp_path}
+    document = wirespeed.run(["storage_random_read", "storage_random_read_io_uring"], **options)
+    by_threads, by_ring = document.testcases
+    assert by_threads.status.value == "passed"
+    assert by_ring.status.value == "waived"
+    assert says in by_ring.reason
+    assert by_ring.reason.count(": ") <= 1  # one reason, not that of each backend
+    assert "\n" not in by_ring.reason
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_older_kernel_gets_flags_that_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each flag that it does not know is EINVAL, as io_uring_setup(2) says."""
+    asked: list[int] = []
+    real = storage_prepared.call
+
+    def older(number: int, *arguments: Any) -> int:
+        if number == storage_prepared._SETUP:
+            asked.append(arguments[1][storage_prepared._SETTING])
+            if asked[-1]:
+                raise OSError(errno.EINVAL, "Invalid argument")
+        return real(number, *arguments)
+
+    monkeypatch.setattr(storage_prepared, "call", older)
+    assert storage_prepared.refused() == "" or not asked[-1]
+    assert asked == sorted(asked, reverse=True)
+    assert asked[-1] == 0
 
 
 @pytest.mark.parametrize(
@@ -299,7 +359,7 @@ def test_a_replaced_file_is_not_removed(tmp_path: Path) -> None:
     [
         (signal.SIGINT, "storage_read"),
         (signal.SIGTERM, "storage_read"),
-        (signal.SIGINT, "storage_random_read"),
+        pytest.param(signal.SIGINT, "storage_random_read_io_uring", marks=needs_ring),
     ],
 )
 def test_a_signal_leaves_nothing_behind(tmp_path: Path, number: signal.Signals, name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 
 from ...backends.base import Backend
 from ...backends.test_data import key_of
@@ -12,12 +13,13 @@ from ...hardware.topology import Machine
 from ...measurement import Measurement
 from ...model import (
     FILE_ENGINES,
+    Engine,
     MemoryKind,
     Operation,
     Transfer,
 )
 from ...options import RunOptions
-from .prepared import FilledFile, StoragePrepared
+from .prepared import FilledFile, StoragePrepared, refused
 
 
 class StorageBackend(Backend):
@@ -51,7 +53,13 @@ class StorageBackend(Backend):
             return "storage is read to the memory of the host or a GPU, or written from it"
         if len(ends & self._devices.keys()) != 1 or len(ends & (self._nodes | self._gpus.keys())) != 1:
             return "only named folders of this host are measured"
+        if MemoryKind.DEVICE in kinds and transfer.engine is not Engine.IO:
+            return f"storage has no engine {transfer.engine} with this memory"
         return ""
+
+    @cached_property
+    def _without_ring(self) -> str:
+        return refused()
 
     def _without_driver(self, name: str) -> str:
         """Why the memory of a GPU cannot be used; empty if it can."""
@@ -71,6 +79,8 @@ class StorageBackend(Backend):
             return ""
         if len(measurement.works) > 1:
             return "storage is measured without other works"
+        if any(t.engine is Engine.IO_URING for t in measurement.transfers) and self._without_ring:
+            return self._without_ring
         ends = {end.device for transfer in measurement.transfers for end in transfer.ends}
         if reason := next(filter(None, map(self._without_driver, sorted(ends & self._gpus.keys()))), ""):
             return reason

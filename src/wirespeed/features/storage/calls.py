@@ -1,5 +1,5 @@
 """The C functions that read and write blocks of a file (``native/storage.c``): each thread makes one call
-at a time. Addresses and sizes are checked here.
+at a time, or one thread keeps several in the queues of an io_uring. Addresses and sizes are checked here.
 """
 
 from __future__ import annotations
@@ -65,9 +65,25 @@ class Blocks(ctypes.Structure):
         )  # fmt: skip
 
 
+class Queues(ctypes.Structure):
+    """The queues of an io_uring; ``struct ws_ring`` of C."""
+
+    _fields_ = tuple(
+        (name, I64)
+        for name in (
+            "descriptor", "submitted", "submission_mask", "submissions", "taken", "completed",
+            "completion_mask", "completions",
+        )
+    )  # fmt: skip
+
+
 _BLOCKS = ctypes.POINTER(Blocks)
 _move_next = function("ws_move_next", I64, _BLOCKS, I64, I64)
 _move_all = function("ws_move_all", None, _BLOCKS, I64, I64)
+_move_by_ring = function(
+    "ws_move_by_ring", None, _BLOCKS, ctypes.POINTER(Queues), ctypes.POINTER(I64), ctypes.POINTER(I64), I64,
+    I64,
+)  # fmt: skip
 
 
 def _check(array: Array, kind: type, shape: tuple[int, ...]) -> None:
@@ -97,3 +113,20 @@ def next_movers(blocks: Blocks, buffers: Sequence[Array], results: Array) -> lis
 def movers(blocks: Blocks, buffers: Sequence[Array], results: Array) -> list[Callable[[], None]]:
     """For each buffer, what moves blocks until there are no more; arguments are those of `next_movers`."""
     return [partial(_move_all, blocks, *row) for row in _rows(blocks, buffers, results)]
+
+
+def ring_mover(
+    blocks: Blocks, queues: Queues, buffers: Sequence[Array], results: Array
+) -> Callable[[], None]:
+    """What moves blocks until there are no more, with a call at a time for each buffer.
+
+    Args:
+        blocks, buffers: As in `next_movers`.
+        queues: The io_uring, with room for a call of each buffer.
+        results: A row for each buffer; start and end are only in the first one.
+    """
+    rows, depth = _rows(blocks, buffers, results), len(buffers)
+    if not 0 < depth <= queues.submission_mask + 1:
+        raise ValueError(f"{depth} calls at a time in queues of {queues.submission_mask + 1}")
+    addresses, slots = (I64 * depth)(*(address for address, _ in rows)), (I64 * depth)()
+    return partial(_move_by_ring, blocks, queues, addresses, slots, depth, rows[0][1])

@@ -1,16 +1,19 @@
-"""A measured transfer between a file and host memory: the file with its contents, and the threads that read
-its first half or write its second half.
+"""A measured transfer between a file and host memory: the file with its contents, and the threads or the
+io_uring that read its first half or write its second half. The queues are made by system calls, because the C
+library has none (``include/uapi/linux/io_uring.h`` of Linux); flags and fallbacks are those of
+``engines/io_uring.c`` of fio.
 """
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import mmap
 import os
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,11 +24,127 @@ from ...backends.test_data import key_of, words
 from ...errors import BackendError, OutOfMemory, Unreachable, VerificationError, starting_threads
 from ...hardware.devices import Storage
 from ...measurement import Sample
-from ...model import MemoryKind, Transfer
+from ...model import Engine, MemoryKind, Transfer
 from ...options import RunOptions
 from ...units import GIB, MIB, NANO, format_size
 from . import calls
 from .scratch_file import ScratchFile
+
+#: Numbers of the system calls ``io_uring_setup`` and ``io_uring_enter``, the same on all architectures.
+_SETUP, _ENTER = 425, 426
+#: Flags, the most efficient ones first: COOP_TASKRUN with SINGLE_ISSUER and DEFER_TASKRUN (Linux 6.1),
+#: without them (5.19), and none.
+_FLAGS = (1 << 8 | 1 << 12 | 1 << 13, 1 << 8, 0)
+#: A feature as old as the operations that are used (RW_CUR_POS, Linux 5.6).
+_FEATURE = 1 << 3
+#: Where the queues are mapped.
+_SUBMISSION_QUEUE, _COMPLETION_QUEUE, _ENTRIES = 0, 0x8000000, 0x10000000
+_SUBMISSION_BYTES, _COMPLETION_BYTES = 64, 16
+#: Words of the parameters: number of submissions and of completions, flags, features; begin of the offsets of
+#: each queue, and in them: begin, end, mask, and the array of submissions or the completions.
+_WORDS, _SUBMITS, _COMPLETES, _SETTING, _FEATURES, _OF_SUBMISSIONS, _OF_COMPLETIONS = 30, 0, 1, 2, 5, 10, 20
+_BEGIN, _END, _MASK, _COMPLETION_ENTRIES, _ARRAY = 0, 1, 2, 5, 6
+
+_library = ctypes.CDLL(None, use_errno=True)
+
+
+def call(number: int, *arguments: Any) -> int:
+    """Make a system call.
+
+    Raises:
+        OSError: If it fails.
+    """
+    result = int(_library.syscall(ctypes.c_long(number), *arguments))
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result
+
+
+class Ring:
+    """An io_uring. Only the thread that made it may use it.
+
+    Attributes:
+        queues: Where they are.
+    """
+
+    def __init__(self, depth: int) -> None:
+        """Make the queues for a number of calls at a time.
+
+        Raises:
+            BackendError: If the system refuses.
+        """
+        self._descriptor, self._maps = -1, list[mmap.mmap]()
+        try:
+            self._make(depth)
+        except OSError as error:
+            self.close()
+            if error.errno == errno.ENOMEM:
+                hint = "raise the limit of locked memory (`ulimit -l`)"
+                raise OutOfMemory(f"not enough memory for the queues of io_uring; {hint}") from error
+            raise BackendError(_why(error.errno or 0)) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self, depth: int) -> None:
+        for flags in _FLAGS:
+            words = (ctypes.c_uint32 * _WORDS)()
+            words[_SETTING] = flags
+            try:
+                self._descriptor = call(_SETUP, depth, words)
+                break
+            except OSError as error:
+                if error.errno != errno.EINVAL or flags == _FLAGS[-1]:  # else it does not know the flags
+                    raise
+        if not words[_FEATURES] & _FEATURE:
+            raise BackendError("io_uring of this kernel is too old; it requires Linux 5.6 or later")
+        submissions, completions = words[_OF_SUBMISSIONS:_OF_COMPLETIONS], words[_OF_COMPLETIONS:_WORDS]
+        sizes = (
+            (_SUBMISSION_QUEUE, submissions[_ARRAY] + 4 * words[_SUBMITS]),
+            (_COMPLETION_QUEUE, completions[_COMPLETION_ENTRIES] + _COMPLETION_BYTES * words[_COMPLETES]),
+            (_ENTRIES, _SUBMISSION_BYTES * words[_SUBMITS]),
+        )
+        for offset, size in sizes:
+            flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
+            self._maps.append(mmap.mmap(self._descriptor, size, flags=flags, offset=offset))
+        queue, done, entries = (ctypes.addressof(ctypes.c_char.from_buffer(area)) for area in self._maps)
+        call(_ENTER, self._descriptor, 0, 0, 0, None, 0)
+        order = np.frombuffer(self._maps[0], np.uint32, words[_SUBMITS], submissions[_ARRAY])
+        order[:] = np.arange(len(order))
+        self.queues = calls.Queues(
+            self._descriptor,
+            submitted=queue + submissions[_END],
+            submission_mask=words[_SUBMITS] - 1,
+            submissions=entries,
+            taken=done + completions[_BEGIN],
+            completed=done + completions[_END],
+            completion_mask=words[_COMPLETES] - 1,
+            completions=done + completions[_COMPLETION_ENTRIES],
+        )
+
+    def close(self) -> None:
+        """Release the queues; it may be called twice."""
+        descriptor, self._descriptor = self._descriptor, -1
+        self._maps.clear()  # unmapped when no address of them is used any more
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _why(number: int) -> str:
+    """Why there is no io_uring."""
+    if number in (errno.EPERM, errno.EACCES, errno.ENOSYS):
+        return "io_uring is not permitted here (by the kernel, a container or kernel.io_uring_disabled)"
+    return f"io_uring cannot be used here: {os.strerror(number)}"
+
+
+def refused() -> str:
+    """Why this process has no io_uring; empty if it has."""
+    try:
+        Ring(1).close()
+    except BackendError as error:
+        return str(error)
+    return ""
+
 
 #: Size of a piece in which the file is filled, and of the part of it that one Measurement uses at most.
 _PIECE_BYTES, _REGION_BYTES = 8 * MIB, GIB
@@ -131,7 +250,8 @@ class StoragePrepared(Prepared):
         self._results = np.zeros((buffers, calls.COLUMNS), np.int64)
         self._drawn = np.zeros(1, np.int64)
         self.cancelled = False
-        self._threads = ThreadPoolExecutor(depth, "storage")
+        self._ring: Ring | None = None
+        self._threads = ThreadPoolExecutor(1 if transfer.engine is Engine.IO_URING else depth, "storage")
         region = min(contents.half, max(_REGION_BYTES, 2 * transfer.bytes))
         blocks = region // block
         order = (
@@ -149,6 +269,8 @@ class StoragePrepared(Prepared):
 
     def _open(self) -> None:
         """Bind what else the calls need."""
+        if self._transfer.engine is Engine.IO_URING:
+            self._ring = self._in_thread(Ring, self._calls.depth).result()
 
     @property
     def region(self) -> int:
@@ -161,6 +283,8 @@ class StoragePrepared(Prepared):
 
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown()
+        if self._ring:
+            self._ring.close()
 
     def cancel(self) -> None:
         """End all threads after the calls that they make."""
@@ -192,7 +316,11 @@ class StoragePrepared(Prepared):
 
     def _start(self, blocks: calls.Blocks) -> list[Future[None]]:
         """Start the calls that move blocks."""
-        return [self._in_thread(moves) for moves in calls.movers(blocks, self._buffers, self._results)]
+        if self._ring:
+            does = [calls.ring_mover(blocks, self._ring.queues, self._buffers, self._results)]
+        else:
+            does = calls.movers(blocks, self._buffers, self._results)
+        return [self._in_thread(moves) for moves in does]
 
     def _found(self, index: int) -> calls.Array:
         """The words that the last call with a buffer has read."""

@@ -1,9 +1,11 @@
-"""Testcases of storage: blocks between a file in a named folder and memory, over size and depth. Threads
-make one call at a time; to GPUs, through host memory.
+"""Testcases of storage: blocks between a file in a named folder and memory, over size and depth. Host memory
+is measured with threads that make one call at a time and with the queues of an io_uring; GPU memory with
+threads through host memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -47,12 +49,14 @@ class Way:
     Attributes:
         reads: Whether they read the file.
         random: Whether the blocks are in random order.
+        engine: What makes the calls.
         gpus: Whether the other end is the memory of each GPU instead of the host's.
         usual: Default block sizes, in bytes.
     """
 
     reads: bool
     random: bool
+    engine: Engine
     gpus: bool
     usual: tuple[int, ...]
 
@@ -67,7 +71,7 @@ class Way:
         file = Memory(device, MemoryKind.FILE)
         ends = (file, other) if self.reads else (other, file)
         calls = FileCalls(block, depth, self.random)
-        return Transfer(*ends, executor, Engine.IO, block * depth, calls=calls)
+        return Transfer(*ends, executor, self.engine, block * depth, calls=calls)
 
 
 def over(way: Way, chosen: tuple[int, ...] = ()) -> Pattern:
@@ -138,7 +142,7 @@ def _row(name: str, does: str, title: str, way: Way) -> Testcase:
         f"{does}, over block size and calls at a time",
         over(way),
         f"storage {title}",
-        Engine.IO,
+        way.engine,
         Access.READ if way.reads else Access.WRITE,
         size=way.usual[0],
         counts="every byte of a block once",
@@ -147,15 +151,31 @@ def _row(name: str, does: str, title: str, way: Way) -> Testcase:
     )
 
 
-_FILE = "a file in the folder of --storage"
+def _rows(name: str, does: str, reads: bool, random: bool, usual: tuple[int, ...]) -> Iterator[Testcase]:
+    """A testcase for each engine."""
+    for engine, suffix, by in ((Engine.IO, "", ""), (Engine.IO_URING, "_io_uring", " by io_uring")):
+        way = Way(reads, random, engine, False, usual)
+        title = f"{name.replace('_', ' ')}{by}"
+        yield _row(f"{name}{suffix}", f"{does} a file in the folder of --storage{by}", title, way)
+
+
 TESTCASES = (
-    _row("read", f"sequential reads of {_FILE}", "read", Way(True, False, False, SEQUENTIAL)),
-    _row("write", f"sequential writes of {_FILE}", "write", Way(False, False, False, SEQUENTIAL)),
-    _row("random_read", f"reads in random order of {_FILE}", "random read", Way(True, True, False, RANDOM)),
-    _row("to_device", f"{_FILE} through host memory to each GPU", "to GPU", Way(True, False, True, TO_GPU)),
-    _row("from_device", f"each GPU through host memory to {_FILE}", "from GPU",
-         Way(False, False, True, TO_GPU)),
-)  # fmt: skip
+    *_rows("read", "sequential reads of", True, False, SEQUENTIAL),
+    *_rows("write", "sequential writes of", False, False, SEQUENTIAL),
+    *_rows("random_read", "reads in random order of", True, True, RANDOM),
+    _row(
+        "to_device",
+        "a file in the folder of --storage through host memory to each GPU",
+        "to GPU",
+        Way(True, False, Engine.IO, True, TO_GPU),
+    ),
+    _row(
+        "from_device",
+        "each GPU through host memory to a file in the folder of --storage",
+        "from GPU",
+        Way(False, False, Engine.IO, True, TO_GPU),
+    ),
+)
 
 
 def is_named(case: Testcase, options: RunOptions) -> bool:
