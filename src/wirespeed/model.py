@@ -28,7 +28,7 @@ class Engine(StrEnum):
     CPU = "cpu"  #: host threads, one pinned to each core
     IO = "io"  #: host threads that read and write a file, past the page cache where that is possible
     IO_URING = "io_uring"  #: one host thread that reads and writes a file by the queues of an io_uring
-    CUFILE = "cufile"  #: only in files of earlier versions
+    CUFILE = "cufile"  #: host threads that call cuFile to move a file to or from the memory of a GPU
     NCCL = "nccl"  #: NCCL send and receive, where the processes share no memory
     MPI = "mpi"  #: MPI send and receive
 
@@ -61,7 +61,9 @@ class Operation(StrEnum):
 
 
 #: Engines that read and write files.
-FILE_ENGINES = (Engine.IO, Engine.IO_URING)
+FILE_ENGINES = (Engine.IO, Engine.IO_URING, Engine.CUFILE)
+#: Those of them between storage and the memory of the host, and of GPUs.
+HOST_FILE_ENGINES, GPU_FILE_ENGINES = (Engine.IO, Engine.IO_URING), (Engine.IO, Engine.CUFILE)
 #: Buffers that an operation reads and writes: (sources, destinations).
 BUFFERS: dict[Operation, tuple[int, int]] = {
     Operation.COPY: (1, 1),

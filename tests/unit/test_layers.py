@@ -15,7 +15,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[2] / "src" / "wirespeed"
 ALLOWED = {
-    "cuda": ("backends/cuda/",),
+    "cuda": ("backends/cuda/", "features/storage/cufile.py"),
     "nccl": ("backends/nccl/",),
     "pynvml": ("backends/cuda/",),
     "mpi4py": ("worlds/mpi.py", "backends/mpi/"),

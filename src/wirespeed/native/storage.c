@@ -60,13 +60,14 @@ enum { SHORT = -1 };
 /* System calls and operations of io_uring. */
 enum { IO_URING_ENTER = 426, GET_EVENTS = 1, READ = 22, WRITE = 23 };
 
+WS_EXPORT int64_t ws_draw(const struct ws_blocks *all);
 WS_EXPORT int64_t ws_move_next(const struct ws_blocks *all, uint64_t *buffer, struct ws_moved *moved);
 WS_EXPORT void ws_move_all(const struct ws_blocks *all, uint64_t *buffer, struct ws_moved *moved);
 WS_EXPORT void ws_move_by_ring(const struct ws_blocks *all, const struct ws_ring *ring, uint64_t *const *buffers,
                                int64_t *slots, int64_t depth, struct ws_moved *moved);
 
 /* Take the next block: where it is in the file; -1 if there is none. */
-static int64_t next_block(const struct ws_blocks *all) {
+int64_t ws_draw(const struct ws_blocks *all) {
     const int64_t i = atomic_fetch_add(all->drawn, 1);
     return i < all->count ? all->origin + all->order[(all->first + i) % all->places] * all->block : -1;
 }
@@ -95,7 +96,7 @@ static void check(const struct ws_blocks *all, const uint64_t *buffer, int64_t o
 
 /* Move the next block; whether there was one, and it was moved. */
 int64_t ws_move_next(const struct ws_blocks *all, uint64_t *buffer, struct ws_moved *moved) {
-    const int64_t offset = next_block(all);
+    const int64_t offset = ws_draw(all);
     if (offset < 0)
         return 0;
     mark(all, buffer, offset);
@@ -136,7 +137,7 @@ void ws_move_by_ring(const struct ws_blocks *all, const struct ws_ring *ring, ui
     uint32_t tail = atomic_load(ring->submitted), head = atomic_load(ring->taken);
     for (;;) {
         while (goes_on && spare) {
-            const int64_t offset = next_block(all);
+            const int64_t offset = ws_draw(all);
             if (offset < 0) {
                 goes_on = 0;
                 break;

@@ -13,12 +13,15 @@ from ...hardware.topology import Machine
 from ...measurement import Measurement
 from ...model import (
     FILE_ENGINES,
+    GPU_FILE_ENGINES,
+    HOST_FILE_ENGINES,
     Engine,
     MemoryKind,
     Operation,
     Transfer,
 )
 from ...options import RunOptions
+from .cufile import THROUGH_HOST, version
 from .prepared import FilledFile, StoragePrepared, refused
 
 
@@ -41,6 +44,7 @@ class StorageBackend(Backend):
         self._devices: dict[str, Storage] = {device.name: device for device in machine.others[STORAGE.name]}
         self._files: dict[str, FilledFile] = {}
         self._drivers: dict[str, str] = {}
+        self._cufile, self._ways = "", dict[str, None]()
         self._last: StoragePrepared | None = None
         self._laps, self._closed = 0, False
 
@@ -53,13 +57,24 @@ class StorageBackend(Backend):
             return "storage is read to the memory of the host or a GPU, or written from it"
         if len(ends & self._devices.keys()) != 1 or len(ends & (self._nodes | self._gpus.keys())) != 1:
             return "only named folders of this host are measured"
-        if MemoryKind.DEVICE in kinds and transfer.engine is not Engine.IO:
+        if transfer.engine not in (GPU_FILE_ENGINES if MemoryKind.DEVICE in kinds else HOST_FILE_ENGINES):
             return f"storage has no engine {transfer.engine} with this memory"
         return ""
 
     @cached_property
     def _without_ring(self) -> str:
         return refused()
+
+    @cached_property
+    def _without_cufile(self) -> str:
+        try:
+            self._cufile = version()
+        except BackendError as error:
+            return str(error)
+        return ""
+
+    def libraries(self) -> dict[str, str]:
+        return {"cuFile": ", ".join((self._cufile, *self._ways))} if self._cufile else {}
 
     def _without_driver(self, name: str) -> str:
         """Why the memory of a GPU cannot be used; empty if it can."""
@@ -82,6 +97,8 @@ class StorageBackend(Backend):
         if any(t.engine is Engine.IO_URING for t in measurement.transfers) and self._without_ring:
             return self._without_ring
         ends = {end.device for transfer in measurement.transfers for end in transfer.ends}
+        if any(t.engine is Engine.CUFILE for t in measurement.transfers) and self._without_cufile:
+            return self._without_cufile
         if reason := next(filter(None, map(self._without_driver, sorted(ends & self._gpus.keys()))), ""):
             return reason
         return super().refuses(measurement)
@@ -95,9 +112,10 @@ class StorageBackend(Backend):
             contents = self._files[end.device] = FilledFile(device)
         self._laps += 1
         if gpu := next((self._gpus[end.device] for end in transfer.ends if end.device in self._gpus), None):
-            from .on_gpu import StagedPrepared
+            from .on_gpu import CuFilePrepared, StagedPrepared
 
-            prepared: StoragePrepared = StagedPrepared(contents, transfer, options, self._laps, gpu)
+            kind = CuFilePrepared if transfer.engine is Engine.CUFILE else StagedPrepared
+            prepared: StoragePrepared = kind(contents, transfer, options, self._laps, gpu)
         else:
             prepared = StoragePrepared(contents, transfer, options, self._laps)
         self._last = prepared
@@ -109,6 +127,12 @@ class StorageBackend(Backend):
 
         try:
             contents.fill(half, prepared.region, key_of(options.seed), goes_on)
+            if way := prepared.way:
+                self._ways[way] = None
+            if way == THROUGH_HOST:
+                self.warn(f"GPUDirect Storage is not used: cuFile moves the data of {device.name} {way}")
+            elif transfer.engine is Engine.CUFILE and not way:
+                self.warn(f"the log of cuFile does not say whether {device.name} uses GPUDirect Storage")
         except BaseException:
             prepared.__exit__()
             raise

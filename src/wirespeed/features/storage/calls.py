@@ -84,6 +84,8 @@ _move_by_ring = function(
     "ws_move_by_ring", None, _BLOCKS, ctypes.POINTER(Queues), ctypes.POINTER(I64), ctypes.POINTER(I64), I64,
     I64,
 )  # fmt: skip
+#: Draw the next of ``Blocks``: where it is in the file; -1 if there is no more.
+draw: Callable[[Blocks], int] = function("ws_draw", I64, _BLOCKS)
 
 
 def _check(array: Array, kind: type, shape: tuple[int, ...]) -> None:

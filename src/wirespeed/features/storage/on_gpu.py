@@ -1,5 +1,6 @@
-"""Blocks between a file and a GPU, through pinned host memory. Each call at a time is a thread with two
-buffers, so the slower of storage and copy engine decides.
+"""Blocks between a file and a GPU, through pinned host memory or by cuFile (GPUDirect Storage). Through
+pinned memory, each call at a time is a thread with two buffers, so the slower of storage and copy engine
+decides. cuFile moves blocks without host memory if the kernel, the file system and the device can.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ from ...hardware.devices import Gpu
 from ...model import Transfer
 from ...options import RunOptions
 from ...units import format_size
-from .calls import END, START, Array, Blocks, next_movers
+from .calls import END, LAST, START, Array, Blocks, draw, next_movers
+from .cufile import CuFile
 from .prepared import FilledFile, StoragePrepared
 
 
-class StagedPrepared(StoragePrepared):
-    """Calls of one transfer between a file and a GPU, which has a place for each buffer in pinned memory."""
-
-    turns = 2
+class OnGpu(StoragePrepared):
+    """Calls of one transfer between a file and a GPU, which has a place for each buffer."""
 
     def __init__(
         self, contents: FilledFile, transfer: Transfer, options: RunOptions, laps: int, gpu: Gpu
@@ -63,6 +63,9 @@ class StagedPrepared(StoragePrepared):
         self._bind()
         self._resources.callback(self._device.use)  # the first one, by whatever thread
 
+    def _bind(self) -> None:
+        """Bind what moves the data of the places."""
+
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         self._resources.close()
@@ -76,6 +79,12 @@ class StagedPrepared(StoragePrepared):
         driver.enqueue_zeros(place, block, self._stream)
         driver.synchronize(self._stream)
         return found
+
+
+class StagedPrepared(OnGpu):
+    """Calls through pinned memory of the host."""
+
+    turns = 2
 
     def _bind(self) -> None:
         """Pin the buffers, and bind the copies of each one from or to its place in the memory of the GPU."""
@@ -139,3 +148,52 @@ class StagedPrepared(StoragePrepared):
         """Copy from the GPU to a buffer, of which one word shows whether the copy was made."""
         self._buffers[index][self._calls.block // 16] = 0
         self._copies[index]()
+
+
+class CuFilePrepared(OnGpu):
+    """Calls of cuFile.
+
+    Of what it reads, the last block of each call at a time is compared. What it writes begins with the number
+    of the sample, so that an earlier one is no proof.
+    """
+
+    def _bind(self) -> None:
+        """Register the file and the memory of the GPU with cuFile."""
+        self._number = 0
+        self._file = CuFile(self._contents.file.descriptor)
+        self._resources.callback(self._file.close)
+        self._file.register(self._places[0], self._calls.block * len(self._places))
+
+    @property
+    def way(self) -> str:
+        return self._file.way
+
+    def _move(self, index: int, offset: int) -> None:
+        """Move a block between the file and its place on the GPU."""
+        base, block = self._places[0], self._calls.block
+        self._file.move(base, block, offset, index * block, writes=self._writes)
+
+    def _start(self, blocks: Blocks) -> list[Future[None]]:
+        if self._writes:
+            self._device.use()
+            self._number += 1
+            number, driver = np.array([self._number], np.uint64), self._device.driver
+            for place in self._places:
+                driver.write(place, number.ctypes.data, number.nbytes)
+            driver.synchronize_context()
+        return [self._in_thread(self._calls_of, call, blocks) for call in range(self._calls.depth)]
+
+    def _calls_of(self, call: int, blocks: Blocks) -> None:
+        """Move blocks until there is no more."""
+        self._device.use()
+        result = self._results[call]
+        result[START] = time.monotonic_ns()
+        while (offset := draw(blocks)) >= 0:
+            self._move(call, offset)
+            result[LAST] = offset
+        result[END] = time.monotonic_ns()
+
+    def _written(self, offset: int) -> Array:
+        words = super()._written(offset)
+        words[0], words[-1] = self._number, self._buffers[0][self._calls.block // 8 - 1]
+        return words

@@ -277,6 +277,11 @@ class StoragePrepared(Prepared):
         """Size of the part of its half that it uses, in bytes."""
         return len(self._order) * self._calls.block
 
+    @property
+    def way(self) -> str:
+        """Which way a library takes of several; else empty."""
+        return ""
+
     def _in_thread(self, does: Callable[..., Result], *arguments: object) -> Future[Result]:
         with starting_threads():
             return self._threads.submit(does, *arguments)

@@ -1,6 +1,6 @@
 """Testcases of storage: blocks between a file in a named folder and memory, over size and depth. Host memory
 is measured with threads that make one call at a time and with the queues of an io_uring; GPU memory with
-threads through host memory.
+threads through host memory, or by cuFile.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def over(way: Way, chosen: tuple[int, ...] = ()) -> Pattern:
                 layouts.append(Layout(path, f"{case.title} {path}{cached}", rows, columns, Unit.RATE))
                 for (i, block), (j, depth) in product(enumerate(sizes), enumerate(DEPTHS)):
                     reason = "" if executor.cpus else NO_CPU
-                    buffers = block * depth * (2 if way.gpus else 1)
+                    buffers = block * depth * (2 if way.gpus and way.engine is Engine.IO else 1)
                     reason = (
                         reason or _unfit(block) or _too_large(block * depth, buffers, device, memory_bytes)
                     )
@@ -159,22 +159,23 @@ def _rows(name: str, does: str, reads: bool, random: bool, usual: tuple[int, ...
         yield _row(f"{name}{suffix}", f"{does} a file in the folder of --storage{by}", title, way)
 
 
+def _rows_of_gpus(name: str, does: str, title: str, reads: bool) -> Iterator[Testcase]:
+    """A testcase for each engine."""
+    for engine, suffix, by in (
+        (Engine.IO, "", " through host memory"),
+        (Engine.CUFILE, "_cufile", " by cuFile"),
+    ):
+        way = Way(reads, False, engine, True, TO_GPU)
+        ends = f"{title}{by}" if suffix else title
+        yield _row(f"{name}{suffix}", does.format(by=by), ends, way)
+
+
 TESTCASES = (
     *_rows("read", "sequential reads of", True, False, SEQUENTIAL),
     *_rows("write", "sequential writes of", False, False, SEQUENTIAL),
     *_rows("random_read", "reads in random order of", True, True, RANDOM),
-    _row(
-        "to_device",
-        "a file in the folder of --storage through host memory to each GPU",
-        "to GPU",
-        Way(True, False, Engine.IO, True, TO_GPU),
-    ),
-    _row(
-        "from_device",
-        "each GPU through host memory to a file in the folder of --storage",
-        "from GPU",
-        Way(False, False, Engine.IO, True, TO_GPU),
-    ),
+    *_rows_of_gpus("to_device", "a file in the folder of --storage{by} to each GPU", "to GPU", True),
+    *_rows_of_gpus("from_device", "each GPU{by} to a file in the folder of --storage", "from GPU", False),
 )
 
 
