@@ -131,7 +131,7 @@ class Measurement:
     @property
     def moves_lists(self) -> bool:
         """Whether it measures block lists, of which the time of every call matters."""
-        return any(t.scattered is not None for t in self.transfers)
+        return any(t.scattered is not None and t.role is Role.MEASURED for t in self.transfers)
 
     @property
     def happens_once(self) -> bool:

@@ -262,6 +262,9 @@ class PlanOptions:
     block_layout: PoolLayout = option(PoolLayout.RANDOM,
         "which block goes where in the testcases blocks_*: random, or strided as the layers of a KV cache",
         WHAT, _layout, "LAYOUT", documented=False, choices=tuple(PoolLayout), by_project=True)
+    while_computing: bool = option(
+        False, "measure the testcases blocks_* also while the GPU computes", WHAT, documented=False,
+        by_project=True)
     threads: int = option(0, "threads per block of a copy kernel", GPU, _whole(0, 1024, _SHAPE), "N",
         "automatic", by_project=True, flag="kernel-threads", former=("threads",))
     local_copy: bool = option(False, "measure local copies on the diagonal of tables of GPU pairs", WHAT,

@@ -35,6 +35,18 @@ def test_lists_arrive_by_every_method(machine: Machine, direction: str) -> None:
             assert all(table.values()), table.key
 
 
+@pytest.mark.parametrize("direction", ["host_to_device", "both_ways"])
+def test_lists_and_the_computation_next_to_them(machine: Machine, direction: str) -> None:
+    found = wirespeed.blocks(
+        direction, machine=machine, devices=(0,), sizes=(16 * KIB,), blocks=(16, 256), while_computing=True,
+    )  # fmt: skip
+    points = [point for path in found.paths if path.while_computing for point in path.points]
+    assert found.document.testcases[0].status == "passed" and points
+    for point in points:
+        assert point.rates.keys() == point.slowdown.keys() == point.computation_slowdown.keys()
+        assert min(point.computation_slowdown.values()) > 0.9
+
+
 @pytest.mark.parametrize("method", list(Method))
 def test_a_wrong_word_of_a_block_is_found(machine: Machine, backend: CudaBackend, method: Method) -> None:
     gpu = machine.gpus[0]

@@ -34,6 +34,7 @@ ELSEWHERE |= {
     "host_memory",
     "block_counts",
     "block_layout",
+    "while_computing",
     "storage",
     "storage_size",
 }

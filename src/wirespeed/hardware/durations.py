@@ -86,17 +86,40 @@ def list_seconds(transfer: Transfer) -> float:
     return call + scattered.blocks * each
 
 
+#: Time that the kernel of a list waits for multiprocessors while the GPU computes, in s, and the part of them
+#: that the computation lacks while it runs: assumptions.
+_WAIT_S, _TAKEN = 60e-6, 0.1
+#: Methods that need multiprocessors.
+_KERNELS = (Method.KERNEL, Method.KERNEL_BULK, Method.STAGED)
+
+
 def lists_seconds(transfers: Sequence[Transfer]) -> float:
     """The time of the calls of block lists that move together besides moving the bytes, in s.
 
-    One thread makes the calls of all lists of a GPU.
+    One thread makes the calls of all lists of a GPU. Kernels wait for the kernels of a load on the same GPU.
     """
-    of_gpus = grouped((t.executor.device, (list_seconds(t), _submission_seconds(t))) for t in transfers)
+    lists = [t for t in transfers if t.role is Role.MEASURED]
+    of_gpus = grouped((t.executor.device, (list_seconds(t), _submission_seconds(t))) for t in lists)
     each = (
         math.fsum(submitted for _, submitted in calls) + max(every - submitted for every, submitted in calls)
         for calls in of_gpus.values()
     )
-    return max(each, default=0.0)
+    seconds = max(each, default=0.0)
+    return seconds + _WAIT_S * (len(lists) < len(transfers) and _needs_multiprocessors(lists))
+
+
+def left_for_computing(transfers: Sequence[Transfer], moving: float) -> float:
+    """The fraction of the rate of a load that the kernels of block lists leave it.
+
+    Args:
+        transfers: The lists and the load.
+        moving: Fraction of the time for which their bytes move.
+    """
+    return 1 - _TAKEN * moving * _needs_multiprocessors([t for t in transfers if t.role is Role.MEASURED])
+
+
+def _needs_multiprocessors(lists: Sequence[Transfer]) -> bool:
+    return any(t.scattered is not None and t.scattered.method in _KERNELS for t in lists)
 
 
 def submission_seconds(transfers: Sequence[Transfer]) -> float:

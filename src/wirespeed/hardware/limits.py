@@ -239,7 +239,7 @@ def allowances(
             alone = Measurement(own, (replace(place, transfers=tuple(range(len(own)))),))
             needed = [plain[i] for i in place.transfers] if plain else demands(network, alone, ())
             peak = predicted(network, alone, needed)[0]
-        # What several lists that move at the same time should reach is unknown.
+        # What lists that move both ways, or next to a computation, should reach is unknown.
         several_lists = measurement.moves_lists and len(transfers) > 1
         judged = not several_lists and all(
             is_judged(network, transfers[i], *low[i]) and _is_bounded(network, typical[i][0])

@@ -42,12 +42,12 @@ def _of_kind(kind: type) -> frozenset[str]:
 NUMBERS = _of_kind(float) | {
     "margin", "expected", "before", "after", "change", "change_low", "change_high", "p", "spread", "factor",
     "threshold", "lowest", "capacity", "latency", "rate", "submission",
-    "slowdown",
+    "slowdown", "computation_slowdown",
 }  # fmt: skip
 #: Fields that are times, whatever the unit of the value is.
 TIMES = frozenset({"latency", "submission", *(field.name for field in msgspec.structs.fields(Calls))} - {"n"})
 WHOLES = _of_kind(int) | {"block", "blocks", "cells", "lower", "runs", "runs_before", "runs_after"}
-FLAGS = _of_kind(bool) | {"simulated"}
+FLAGS = _of_kind(bool) | {"simulated", "while_computing"}
 _LISTS = _of_kind(tuple)
 #: Columns that locate a cell.
 _PLACE = "testcase table row column bytes"

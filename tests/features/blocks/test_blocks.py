@@ -30,7 +30,7 @@ from wirespeed.document import TestcaseResult
 from wirespeed.driver.cells_of_samples import cell_of
 from wirespeed.driver.run_plan import run_plan
 from wirespeed.driver.sampling import take
-from wirespeed.errors import MeasurementTimeout, UsageError, VerificationError
+from wirespeed.errors import MeasurementTimeout, Unreachable, UsageError, VerificationError
 from wirespeed.features.blocks import testcases as blocks
 from wirespeed.features.blocks.block_map import BlockMap, Crossing, map_of
 from wirespeed.features.blocks.block_models import Point, best_of, rule_of
@@ -53,7 +53,6 @@ from wirespeed.model import (
     Method,
     Operation,
     PoolLayout,
-    Role,
     Transfer,
 )
 from wirespeed.options import PlanOptions, RunOptions
@@ -87,6 +86,7 @@ def listed(method: Method, block: int, blocks: int, cpus: tuple[int, ...] = (0,)
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[MemoryDriver]:
     for module in ("cuda", "cuda.bindings", "pynvml"):
         monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(blocks, "COMPUTING_BYTES", 4 * KIB)
     driver = MemoryDriver()
     monkeypatch.setattr(fake, "opened", [driver])
     yield driver
@@ -285,7 +285,7 @@ def test_the_model_finds_what_the_simulation_adds(found: BlockMap) -> None:
 
 def test_forms_of_the_map(found: BlockMap) -> None:
     shape = json.loads(found.to_json())
-    assert shape["schema"] == 2 and shape["simulated"] is True
+    assert shape["schema"] == 1 and shape["simulated"] is True
     path = shape["paths"][0]
     point = next(p for p in path["points"] if (p["block"], p["blocks"]) == (8192, 64))
     assert point["direction"] == "host_to_device" and point["best"] == "kernel"
@@ -489,10 +489,12 @@ def test_times_of_calls_are_in_all_forms(found: BlockMap) -> None:
     assert {"calls", "p50", "p99", "first"} <= set(header)
 
 
-def both_ways() -> Measurement:
+def both_ways(computing: bool = False) -> Measurement:
     """The lists of a plan both ways."""
     (case,) = of_directions(MACHINE, ["both_ways"])
-    return case.plan(MACHINE, PlanOptions(size=64, block_counts=(5,))).measurements[0]
+    options = PlanOptions(size=64, block_counts=(5,), while_computing=computing)
+    plan = case.plan(MACHINE, options)
+    return next(m for m in plan.measurements if len(m.transfers) == 2 + computing)
 
 
 @pytest.mark.parametrize("layout", PoolLayout)
@@ -662,6 +664,19 @@ def test_calls_that_do_not_return_time_out(driver: MemoryDriver, backend: Memory
         returns.set()
 
 
+def test_a_computation_next_to_no_list_of_one_gpu_is_refused() -> None:
+    for direction in ("host_to_all", "host"):
+        with pytest.raises(UsageError, match="only lists of one GPU move while it computes"):
+            of_directions(MACHINE, [direction], computing=True)
+    assert len(of_directions(MACHINE, ["host_to_all", "host_to_device"], computing=True)) == 2
+
+
+def test_no_computation_runs_next_to_lists_of_all_gpus() -> None:
+    (case,) = of_directions(MACHINE, ["host_to_all"])
+    plan = case.plan(MACHINE, PlanOptions(size=64, block_counts=(5,), while_computing=True))
+    assert {len(m.transfers) for m in plan.measurements} == {2}
+
+
 def test_calls_of_both_ways_alternate(driver: MemoryDriver, backend: MemoryBackend) -> None:
     streams: list[int] = []
     move = driver.native._move
@@ -688,27 +703,75 @@ def test_damage_on_the_way_back_is_found(driver: MemoryDriver, backend: MemoryBa
             prepared.verify()
 
 
-@pytest.mark.parametrize("changes", [{"role": Role.LOAD}, {"scattered": None}])
-def test_what_is_no_list_is_refused_next_to_lists(backend: MemoryBackend, changes: dict[str, Any]) -> None:
-    plan = both_ways()
-    first, second = plan.transfers
+def computing(driver: MemoryDriver, backend: MemoryBackend, lasts: Iterator[float]) -> Sample:
+    """A sample of lists next to a computation whose launches last, in turn, so long."""
+    driver.elapsed = lambda start, stop: next(lasts)  # type: ignore[method-assign]
+    with backend.prepare(both_ways(computing=True), RunOptions()) as prepared:
+        sample = prepared.sample(1)
+        prepared.verify()
+    return sample
+
+
+def test_what_is_computed_next_to_lists_is_counted(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    """Launches of 1 s: one that lasted 2 s longer than the lists ran 2 launches without them."""
+    launches: list[int] = []
+    triad = fake._KERNELS["triad"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(fake._KERNELS, "triad", lambda *a: (launches.append(1), triad(*a))[1])
+        sample = computing(driver, backend, iter([8.0, 8.0, sample_end := 2.5]))
+    size = both_ways(computing=True).transfers[2].bytes
+    beside = len(launches) - 16
+    assert len(sample.seconds) == 3 and set(sample.seconds) == {sample.wall} and sample.wall < 1
+    assert sample.amounts[2] / size == pytest.approx(beside - (sample_end - sample.wall))
+
+
+def test_a_computation_that_ends_before_the_lists_is_repeated_and_then_given_up(
+    driver: MemoryDriver, backend: MemoryBackend
+) -> None:
+    lasts = [8.0, 8.0, 1e-9, 2.0]
+    assert computing(driver, backend, iter(lasts)).amounts[2] > 0
+    with pytest.raises(Unreachable, match="longer than the computations that a queue"):
+        computing(driver, backend, itertools.repeat(1e-9))
+
+
+def test_a_run_while_the_gpu_computes(driver: MemoryDriver, backend: MemoryBackend) -> None:
+    driver.elapsed = lambda start, stop: 1e-3 + max(0.0, stop.times[0] - start.times[0])  # type: ignore
+    result = measured(backend, "blocks_host_to_device", sizes=(64,), block_counts=(4,), while_computing=True)
+    assert result.status == "passed", result.reason
+    keys = {table.key for table in result.tables}
+    assert {"computation", "numa0->gpu0 kernel", "numa0->gpu0 kernel computing computation"} < keys
+
+
+@pytest.mark.parametrize("changes", [{"source": HOST}, {"engine": Engine.CE}])
+def test_other_loads_next_to_lists_are_refused(backend: MemoryBackend, changes: dict[str, Any]) -> None:
+    plan = both_ways(computing=True)
+    works = (*plan.transfers[:2], replace(plan.transfers[2], **changes))
     assert backend.refuses(plan) is None
-    assert backend.refuses(Measurement((first, replace(second, **changes)), ()))
+    assert backend.refuses(Measurement(works, ()))
 
 
-def test_lists_both_ways_slow_each_other_down() -> None:
+def test_a_simulated_gpu_computes_more_slowly_while_kernels_move_blocks() -> None:
     found = wirespeed.blocks(
         "host_to_device", "device_to_host", "both_ways", machine="simulated:hgx-h200-2", devices=(0,),
-        sizes="16KiB", blocks="16,4096",
+        sizes="16KiB", blocks="16,4096", while_computing=True,
     )  # fmt: skip
-    by = {path.direction: path for path in found.paths}
-    assert len(by) == 3 and by["host_to_device"].points[0].slowdown == {}
-    (few, many) = by["both_ways"].points
+    by = {(path.direction, path.while_computing): path for path in found.paths}
+    assert len(by) == 6
+    (_, many) = by["host_to_device", True].points
+    assert many.computation_slowdown[Method.KERNEL] > 1.05 > many.computation_slowdown[Method.LOOP]
+    assert many.slowdown[Method.LOOP] == pytest.approx(1, abs=0.01)
+    assert many.slowdown[Method.KERNEL] > 1.02
+    assert by["host_to_device", False].points[0].slowdown == {}
+    (few, many) = by["both_ways", False].points
     assert few.slowdown[Method.LOOP] == pytest.approx(2, rel=0.1)  # one thread submits the blocks of both
     assert 1 < many.slowdown[Method.KERNEL] < 1.4
-    assert found.best(16 * 1024, 16) is Method.KERNEL
-    assert "times (up to" in str(found)
-    assert not wirespeed.judge(found.document).verdict.is_failure
+    assert found.best(16 * KIB, 16) is Method.KERNEL
+    assert found.best(16 * KIB, 16, while_computing=True) is Method.LOOP
+    shape = json.loads(found.to_json())
+    path = next(p for p in shape["paths"] if p["direction"] == "host_to_device" and p["while_computing"])
+    assert path["layout"] == "random" and path["points"][0]["computation_slowdown"]["kernel"] > 1
+    assert "the computation takes" in str(found) and "while the GPU computes" in str(found)
+    assert wirespeed.judge(found.document).verdict is Verdict.PASS
 
 
 def test_strided_lists_are_other_values() -> None:
@@ -729,12 +792,11 @@ def test_a_strided_list_turns_layers_into_pages(blocks: int, parts: int) -> None
     assert places[: min(2, pages), 1].tolist() == [0, parts][: min(2, pages)]
 
 
-@pytest.mark.parametrize("key", ["gpu0->numa0 kernel", "a<->b loop strided submission"])
+@pytest.mark.parametrize("key", ["gpu0->numa0 kernel", "a<->b loop strided computing submission"])
 def test_keys_of_tables(key: str) -> None:
     table = of_lists("blocks_host", key)
     assert table is not None and table.key == key
-    others = (f"{key} computing", f"{key} strided random", f"{key} rate", key.replace(" ", "  "))
-    for wrong in ("", "computation", *others):
+    for wrong in ("", "computation", f"{key} computing strided", f"{key} rate", key.replace(" ", "  ")):
         assert of_lists("blocks_host", wrong) is None
     assert of_lists("storage_read", key) is None
 
@@ -764,18 +826,18 @@ def test_a_gpu_below_its_peers_is_a_warning() -> None:
 
 
 def test_names_in_the_json_of_a_server_do_not_change(found: BlockMap) -> None:
-    """Those that docs/blocks.md lists: a server that has loaded schema 2 finds them in later releases."""
+    """Those that docs/blocks.md lists: a server that has loaded schema 1 finds them in later releases."""
     shape = json.loads(found.to_json())
-    assert shape["schema"] == 2
+    assert shape["schema"] == 1
     assert {"schema", "simulated", "host", "started", "testcases", "paths", "storage"} <= shape.keys()
     path = shape["paths"][0]
     assert path.keys() >= {
-        "direction", "path", "layout", "points", "crossings", "models", "rule",
+        "direction", "path", "layout", "while_computing", "points", "crossings", "models", "rule",
         "sentences",
     }  # fmt: skip
     assert path["points"][0].keys() >= {
         "direction", "path", "block", "blocks", "best", "rates", "submission_s", "limit", "p50_s",
-        "p99_s", "first_s", "calls", "slowdown",
+        "p99_s", "first_s", "calls", "slowdown", "computation_slowdown",
     }  # fmt: skip
     assert path["crossings"][0].keys() >= {"block", "blocks", "before", "after"}
     assert path["models"][0].keys() >= {"method", "call_s", "block_s", "rate", "error", "nearly_full"}
@@ -811,3 +873,13 @@ def test_the_lists_of_all_gpus_fit_into_host_memory_together(direction: str) -> 
     assert {place.column for m in plan.measurements for place in m.places} == {0}
     assert {cell.column for cell in plan.waived} == {1}
     assert "a list holds at most 1 MiB" in plan.waived[0].reason
+
+
+@pytest.mark.parametrize(("memory", "size"), [(6 * 2**30, 2**28), (6 * 2**30 - 8 * 3 * 64, 2**28 - 64)])
+def test_the_arrays_of_a_computation_fit_into_the_memory_of_their_gpu(memory: int, size: int) -> None:
+    """Three in an eighth of it."""
+    machine = replace(MACHINE, gpus=(replace(MACHINE.gpus[0], memory_bytes=memory, peers=()),))
+    (case,) = of_directions(machine, ["host_to_device"], computing=True)
+    plan = case.plan(machine, PlanOptions(size=64, block_counts=(1,), while_computing=True))
+    works = [t for m in plan.measurements for t in m.transfers if t.scattered is None]
+    assert {work.bytes for work in works} == {size}

@@ -321,12 +321,18 @@ class GpuBackend(Backend, ABC):
 def _refused_together(measurement: Measurement) -> str:
     """Why block lists cannot run with what runs at the same time; empty if they can."""
     transfers = measurement.transfers
+    lists = [t for t in transfers if t.scattered is not None and t.role is Role.MEASURED]
+    loads = [t for t in transfers if t.role is Role.LOAD]
     if len(transfers) == 1 or not any(t.scattered for t in transfers):
         return ""
-    if any(t.scattered is None or t.role is Role.LOAD for t in transfers):
+    if len(lists) + len(loads) < len(transfers) or any(t.scattered for t in loads):
         return "a block list is measured with its submission, so only other lists can run with it"
-    if len({t.scattered and t.scattered.method for t in transfers}) > 1:
+    if len({t.scattered and t.scattered.method for t in lists}) > 1:
         return "block lists that are measured together have the same method"
+    needed = {(Access.LOCAL, t.executor.device, Engine.SM) for t in lists}
+    found = {(t.access, t.executor.device, t.engine) for t in loads}
+    if loads and (len(loads) > 1 or found != needed):
+        return "the load of a block list is one kernel in the memory of the GPU that moves it"
     return ""
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from ...errors import BackendError, BackendLost, MeasurementTimeout, VerificationError
 from ...hardware.devices import Fault, FaultKind
 from ...hardware.durations import (
+    left_for_computing,
     list_seconds,
     lists_seconds,
     submission_seconds,
@@ -115,7 +116,13 @@ class SimulatedMeasurement(Prepared):
                 calls_s = lists_seconds(transfers) if lists else list_seconds(transfers[i])
                 seconds[i] = end + _LAUNCH_S + calls_s
         if lists:  # all are awaited together
-            seconds = [max(seconds)] * len(transfers)
+            last, slowest = max(seconds), min(rates[i] for i in measured)
+            moving = transfers[measured[0]].bytes / slowest / last
+            for i in range(len(transfers)):
+                if i in measured:
+                    seconds[i] = last
+                else:
+                    rates[i] *= left_for_computing(transfers, moving)
         for i, transfer in enumerate(transfers):
             if transfer.operation is Operation.SIGNAL:
                 pair = transfer.source.device, transfer.destination.device

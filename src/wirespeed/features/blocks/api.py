@@ -45,5 +45,5 @@ def blocks(
     target = machine_named(machine)
     settings = {"tier": "quick", "sizes": sizes, "block_counts": blocks} | how
     settings["prefixes"] = storage.also_asked(target, "storage" in how)
-    cases = of_directions(target, directions)
+    cases = of_directions(target, directions, computing=bool(how.get("while_computing")))
     return map_of(run(cases, machine=target, **settings))

@@ -24,7 +24,7 @@ from ...thresholds.values import GPUS_APART
 from ...units import LARGEST_SIZE, format_size, many
 from ..storage.testcases import PREFIX as OF_STORAGE
 from .block_models import Constants, Model, Point, best_of, model_of, rule_of
-from .testcases import PREFIX, ListTable, ListValue, kind_of, of_key
+from .testcases import COMPUTATION, PREFIX, ListTable, ListValue, kind_of, of_key
 
 #: Smaller differences between them are not shown.
 _ALIKE = 0.01
@@ -69,6 +69,7 @@ class PathMap:
         crossings, models: Where the best method changes, and the model of each method.
         rule: Of a kernel and the batch call; None where both were not measured.
         layout: Which block goes where.
+        while_computing: Whether the GPU computed meanwhile.
         like: Path of a device of the same model, whose map stands for this one; empty for that map.
     """
 
@@ -79,12 +80,13 @@ class PathMap:
     models: tuple[Model, ...] = ()
     rule: Constants | None = None
     layout: PoolLayout = PoolLayout.RANDOM
+    while_computing: bool = False
     like: str = ""
 
     @property
-    def kind(self) -> tuple[str, PoolLayout]:
-        """Direction and layout."""
-        return self.direction, self.layout
+    def kind(self) -> tuple[str, PoolLayout, bool]:
+        """Direction, layout and computation."""
+        return self.direction, self.layout, self.while_computing
 
     @property
     def by_block(self) -> dict[int, list[Point]]:
@@ -95,7 +97,8 @@ class PathMap:
     def title(self) -> str:
         """Direction and path as text."""
         layout = f", {self.layout}" if self.layout is not PoolLayout.RANDOM else ""
-        return f"{_TITLES.get(self.direction, self.direction)} ({self.path}){layout}"
+        computing = ", while the GPU computes" if self.while_computing else ""
+        return f"{_TITLES.get(self.direction, self.direction)} ({self.path}){layout}{computing}"
 
     def sentences(self) -> Iterator[str]:
         """Yield which method to use for which blocks, and by how much they slow each other down."""
@@ -116,11 +119,21 @@ class PathMap:
         ]
         if parts:
             yield "; ".join(parts)
-        found = [point.slowdown.get(point.best) for point in self.points]
-        if factors := sorted(factor for factor in found if factor is not None):
-            than = "one way" if self.direction == "both_ways" else "to or from one GPU"
-            middle = f"{factors[len(factors) // 2]:.2f} times (up to {factors[-1]:.2f})"
-            yield f"by the best method, blocks take {middle} as long as {than}"
+        yield from self._slowdowns()
+
+    def _slowdowns(self) -> Iterator[str]:
+        """Yield how much longer lists by the best method take, and the computation next to them."""
+        than = "one way" if self.direction == "both_ways" else "to or from one GPU"
+        than = "without the computation" if self.while_computing else than
+        for text, found in (
+            (f"blocks take {{}} as long as {than}", [p.slowdown.get(p.best) for p in self.points]),
+            ("the computation takes {} as long as without blocks",
+             [p.computation_slowdown.get(p.best) for p in self.points]),
+        ):  # fmt: skip
+            factors = sorted(factor for factor in found if factor is not None)
+            if factors:
+                middle = factors[len(factors) // 2]
+                yield "by the best method, " + text.format(f"{middle:.2f} times (up to {factors[-1]:.2f})")
 
 
 def _chosen(steps: Sequence[tuple[int, Method]]) -> str:
@@ -175,21 +188,31 @@ class BlockMap(Tabular):
             for result in results for table in result.tables if _has_sizes(table)
         )  # fmt: skip
 
-    def best(self, block: int | str, blocks: int, direction: str = "host_to_device") -> Method:
+    def best(
+        self,
+        block: int | str,
+        blocks: int,
+        direction: str = "host_to_device",
+        *,
+        while_computing: bool = False,
+    ) -> Method:
         """The best method for a block size and a number of blocks, by the nearest measured point.
 
         Args:
             block: Size of a block in bytes, or a text such as ``"64KiB"``.
             blocks: Number of blocks.
             direction: As for ``blocks``.
+            while_computing: Whether the GPU computes meanwhile.
 
         Raises:
             UsageError: If a size is invalid, or the direction was not measured.
         """
         size, (count,) = as_size(block), as_counts((blocks,))
-        known = [point for path in self.drawn if path.direction == direction for point in path.points]
+        paths = [path for path in self.drawn if path.direction == direction]
+        known = [point for p in paths if p.while_computing == while_computing for point in p.points]
         if not known:
-            raise UsageError(f"{direction} was not measured")
+            when = " while the GPU computes" if paths and while_computing else ""
+            raise UsageError(f"{direction} was not measured{when}")
         return min(known, key=lambda p: _distance(p.block, size) + _distance(p.blocks, count)).best
 
     @property
@@ -261,8 +284,9 @@ def map_of(document: Document) -> BlockMap:
                 path = replace(lists, method=Method.LOOP, shown=ListValue.RATE)
                 paths.setdefault(path, {}).setdefault(lists.shown, {})[lists.method] = table
         for path, shown in paths.items():
-            if points := tuple(_points(shown)):
-                maps.append(replace(_map(result, path.path, points), layout=path.layout))
+            if points := tuple(_points(shown, _alone(result, path))):
+                made = _map(result, path.path, points)
+                maps.append(replace(made, layout=path.layout, while_computing=path.computing))
     maps = [replace(path, points=_than_others(path, maps)) for path in maps]
     firsts: dict[object, PathMap] = {}
     for made in sorted(maps, key=lambda path: -len(path.points)):  # stable: of full maps the first one
@@ -284,15 +308,34 @@ def _like(path: PathMap, first: PathMap) -> PathMap:
     return replace(path, like=first.path, crossings=(), models=(), rule=None)
 
 
+def _alone(result: TestcaseResult, path: ListTable) -> float | None:
+    """The rate of the computation without lists on the GPU of a path, in B/s; None if unknown."""
+    table = next((table for table in result.tables if table.key == COMPUTATION), None)
+    for cell in table.cells if table else ():
+        assert table is not None
+        if cell.value and table.rows.labels[cell.row] in path.path.replace("<->", "->").split("->"):
+            return cell.value
+    return None
+
+
 def _than_others(path: PathMap, maps: Sequence[PathMap]) -> tuple[Point, ...]:
-    """The points of a path with the slowdown by the lists that move at the same time."""
-    ends = set(path.path.split("<->"))  # one text if all GPUs take part
-    others = [
-        other for other in maps
-        if other.layout is path.layout and other.direction in _AT_ONCE.get(path.direction, ())
-        and (len(ends) == 1 or set(other.path.split("->")) == ends)
-    ]  # fmt: skip
-    if len(others) < 2:
+    """The points of a path with the slowdown by what happens at the same time."""
+    alike = [other for other in maps if other.layout is path.layout]
+    if path.while_computing:
+        others = [
+            other for other in alike
+            if (other.path, other.kind) == (path.path, (path.direction, path.layout, False))
+        ]  # fmt: skip
+    elif path.direction in _AT_ONCE:
+        ends = set(path.path.split("<->"))  # one text if all GPUs take part
+        others = [
+            other for other in alike
+            if other.direction in _AT_ONCE[path.direction] and not other.while_computing
+            and (len(ends) == 1 or set(other.path.split("->")) == ends)
+        ]  # fmt: skip
+        if len(others) < 2:
+            return path.points
+    else:
         return path.points
     known = [{(point.block, point.blocks): point.rates for point in other.points} for other in others]
 
@@ -337,13 +380,15 @@ def _measured(tables: Mapping[Method, Table]) -> dict[tuple[int, int, Method], C
     }
 
 
-def _points(shown: Mapping[ListValue, Mapping[Method, Table]]) -> Iterator[Point]:
-    """Yield the points at which a method has a value."""
+def _points(shown: Mapping[ListValue, Mapping[Method, Table]], alone: float | None) -> Iterator[Point]:
+    """Yield the points at which a method has a value; ``alone``: rate of the computation without lists."""
     tables = shown.get(ListValue.RATE, {})
     if not tables:
         return
     axes, values = next(iter(tables.values())), _measured(tables)
-    submissions = _measured(shown.get(ListValue.SUBMISSION, {}))
+    calls, computed = (
+        _measured(shown.get(what, {})) for what in (ListValue.SUBMISSION, ListValue.COMPUTATION)
+    )
     for i, block in enumerate(axes.rows.values):
         before: Method | None = None
         for j, blocks in enumerate(axes.columns.values):
@@ -352,11 +397,12 @@ def _points(shown: Mapping[ListValue, Mapping[Method, Table]]) -> Iterator[Point
             if not rates:
                 continue
             best = before = best_of(rates, before)
-            times = {
-                method: cell.value
-                for method in rates
-                if (cell := submissions.get((i, j, method))) and cell.value is not None
-            }
+            times, beside = (
+                {m: cell.value for m in rates if (cell := found.get((i, j, m))) and cell.value is not None}
+                for found in (calls, computed)
+            )
             lists = max(1, round(cells[best].bytes / (block * blocks)))
             single = {method: cell.calls for method, cell in cells.items() if cell.calls is not None}
-            yield Point(int(block), int(blocks), best, rates, cells[best].limit, times, single, lists=lists)
+            slowdown = {method: alone / rate for method, rate in beside.items() if alone}
+            yield Point(int(block), int(blocks), best, rates, cells[best].limit, times, single,
+                        computation_slowdown=slowdown, lists=lists)  # fmt: skip

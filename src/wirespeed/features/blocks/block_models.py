@@ -31,8 +31,9 @@ class Point:
         limit: What the links allow, in B/s; None if unknown.
         submissions: Time until the calls of each method have returned, in s.
         calls: Times of single calls by each method.
-        slowdown: By how much each method of lists that move at the same time takes longer than the slowest
-            one of them separately. Absent where that was not measured.
+        slowdown: By how much each method takes longer than without the computation; for lists that move at
+            the same time, than the slowest one of them separately. Absent where that was not measured.
+        computation_slowdown: By how much the computation takes longer while the lists move.
         lists: Number of lists that move at the same time; the rates count the bytes of all.
     """
 
@@ -44,6 +45,7 @@ class Point:
     submissions: Mapping[Method, float] = field(default_factory=dict)
     calls: Mapping[Method, Calls] = field(default_factory=dict)
     slowdown: Mapping[Method, float] = field(default_factory=dict)
+    computation_slowdown: Mapping[Method, float] = field(default_factory=dict)
     lists: int = 1
 
     @property

@@ -26,7 +26,7 @@ def main(name: str, argv: Sequence[str]) -> int:
     output, machine = run_files.saving(options), backends.describe(options.machine)
     if options.devices is not None:
         machine = machine.only(options.devices)
-    cases = of_directions(machine, options.direction or ())
+    cases = of_directions(machine, options.direction or (), computing=bool(options.while_computing))
     if options.format == "vllm":
         if not machine.gpus:
             raise UsageError("--format vllm requires a GPU, and no GPU was found")
@@ -79,7 +79,7 @@ def parser(name: str) -> Parser:
         among(DIRECTIONS), by_project=True,
     )  # fmt: skip
     what.add_machine()
-    what.add_options(names=("block_layout", "devices", "storage", "storage_size"))
+    what.add_options(names=("block_layout", "while_computing", "devices", "storage", "storage_size"))
     of_run = "--within, --precision, --samples and --timeout"
     arguments.add_argument_group("measuring", f"also options of `wirespeed run`, such as {of_run}")
     arguments.add_argument_group(STOP).add_options(STOP)

@@ -42,5 +42,6 @@ def planned(
     options = dataclasses.replace(
         options, block_counts=tuple(map(round, counts)),
         block_layout=next((found.layout for found in lists), options.block_layout),
+        while_computing=any(found.computing for found in lists),
     )  # fmt: skip
     return dataclasses.replace(case, pattern=case.swept(tuple(map(round, sizes)))), options

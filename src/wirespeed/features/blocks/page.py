@@ -40,12 +40,13 @@ def part(judged: Judged) -> PagePart | None:
 @records.register
 def _(blocks: BlockMap) -> Records:
     rows = [
-        picked(path, "direction path layout")
+        picked(path, "direction path layout while_computing")
         | picked(point, "block blocks limit best")
         | {"method": method, "rate": rate, "simulated": blocks.simulated}
         | {
             "submission": point.submissions.get(method),
             "slowdown": point.slowdown.get(method),
+            "computation_slowdown": point.computation_slowdown.get(method),
         }
         | (msgspec.structs.asdict(calls) if (calls := point.calls.get(method)) else {})
         for path in blocks.paths
@@ -54,7 +55,7 @@ def _(blocks: BlockMap) -> Records:
     ]
     columns = "direction path block blocks method rate limit best p50 p99"
     best = sorted(rows, key=lambda row: row["method"] is not row["best"])
-    more = "n first submission slowdown layout simulated"
+    more = "n first submission slowdown computation_slowdown layout while_computing simulated"
     relevant = sum(row["method"] is row["best"] for row in rows)
     return named(f"{columns} {more}", best, columns, relevant)
 

@@ -1,6 +1,7 @@
 """Testcases of block lists: which way to move the scattered blocks of a KV cache. Each method has a table of
 block sizes and numbers of blocks for each path. A time includes the submission, because an application waits
-for it too. Lists that move both ways, or between the host and all GPUs, start together.
+for it too. Lists that move both ways, or between the host and all GPUs, start together; others run while
+their GPU computes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from functools import cached_property, partial
 
 from ...errors import UsageError
 from ...hardware.topology import Machine
-from ...measurement import Measurement, Place, Reduce, Unit
+from ...measurement import Axis, Measurement, Place, Reduce, Unit
 from ...model import (
     BlockList,
     Engine,
@@ -21,7 +22,9 @@ from ...model import (
     Memory,
     MemoryKind,
     Method,
+    Operation,
     PoolLayout,
+    Role,
     Transfer,
 )
 from ...testcases.base import Layout, Pattern, Plan, PlanOptions, Testcase, WaivedCell, count_axis, size_axis
@@ -46,8 +49,13 @@ MOST_BYTES, _SHARE = GIB, 8
 _MAP_BYTES = 256 * MIB
 #: Block sizes are multiples of this: a cache line of CPUs, whole elements of the kernels of GPUs.
 GRANULE = 64
+#: Arrays of the computation of a GPU that runs next to lists, c = a + s b: size in bytes, and number. Every
+#: launch fills the GPU, and is short compared with a step of a model.
+COMPUTING_BYTES, _COMPUTING_ARRAYS = 256 * MIB, 3
 #: Methods that are measured on the devices whose map is that of another one.
 _COMPARED = (Method.BATCH, Method.KERNEL)
+#: Key of the table of the computations without lists.
+COMPUTATION = "computation"
 #: Method -> engine that moves the bytes of a GPU.
 _ENGINES = {
     Method.LOOP: Engine.CE,
@@ -97,12 +105,18 @@ class BlockPath:
         )  # fmt: skip
         return (own, *itertools.chain.from_iterable(path.transfers(scattered) for path in self.others))
 
+    def computes(self, machine: Machine) -> Transfer | None:
+        """What the GPU of the path computes next to lists; None for CPUs and for several GPUs."""
+        gpus = {path.executor(Method.KERNEL).device for path in (self, *self.others)}
+        return _computation(machine, *gpus) if self.is_submitted and len(gpus) == 1 else None
+
 
 class ListValue(StrEnum):
     """What the values of a table of lists are."""
 
     RATE = "rate"
     SUBMISSION = "submission"  #: time until the last call has returned
+    COMPUTATION = "computation"  #: rate of the computation next to the lists
 
 
 @dataclass(frozen=True)
@@ -112,30 +126,40 @@ class ListTable:
     Attributes:
         path, method: The path as a text, and the method.
         layout: Which block goes where.
+        computing: Whether the GPU computes meanwhile.
         shown: What its values are.
     """
 
     path: str
     method: Method
     layout: PoolLayout = PoolLayout.RANDOM
+    computing: bool = False
     shown: ListValue = ListValue.RATE
 
     @cached_property
     def key(self) -> str:
-        """The key of the table: ``numa0->gpu0 kernel``, ``numa0->gpu0 kernel strided``."""
+        """The key of the table: ``numa0->gpu0 kernel``, ``numa0->gpu0 kernel strided computing``."""
         return f"{self.path} {self.method}{''.join(f' {word}' for word in self._words)}"
 
     @property
     def title(self) -> str:
         """The title of the table."""
-        return ", ".join((f"blocks {self.path} by {self.method}", *self._words))
+        texts = {COMPUTING: "while the GPU computes", ListValue.COMPUTATION: "rate of the computation"}
+        return f"blocks {self.path} by {self.method}" + "".join(
+            f", {texts.get(word, word)}" for word in self._words
+        )
 
     @property
     def _words(self) -> tuple[str, ...]:
         return (
             *((self.layout,) if self.layout is not PoolLayout.RANDOM else ()),
+            *((COMPUTING,) if self.computing else ()),
             *((self.shown,) if self.shown is not ListValue.RATE else ()),
         )
+
+
+#: Word in the keys of tables of lists that move while the GPU computes.
+COMPUTING = "computing"
 
 
 def of_key(testcase: str, key: str) -> ListTable | None:
@@ -146,7 +170,7 @@ def of_key(testcase: str, key: str) -> ListTable | None:
         return None
     shown = words[-1] if words and words[-1] in set(ListValue) else ListValue.RATE
     layout = words[0] if words and words[0] in set(PoolLayout) else PoolLayout.RANDOM
-    table = ListTable(path, Method(method), PoolLayout(layout), ListValue(shown))
+    table = ListTable(path, Method(method), PoolLayout(layout), COMPUTING in words, ListValue(shown))
     return table if table.key == key else None
 
 
@@ -242,6 +266,13 @@ def _all_gpus(*, to: bool) -> Paths:
     return paths
 
 
+def _computation(machine: Machine, gpu: str) -> Transfer:
+    """What a GPU computes in its own memory while lists move, on all of its multiprocessors."""
+    own = Memory(gpu, MemoryKind.DEVICE)
+    size = min(COMPUTING_BYTES, _most(machine, own) // _COMPUTING_ARRAYS // GRANULE * GRANULE)
+    return Transfer(own, own, Executor(gpu), Engine.SM, size, Role.LOAD, Operation.TRIAD, _COMPUTING_ARRAYS)
+
+
 def _of_nodes(machine: Machine) -> Iterator[BlockPath]:
     """The paths within the memory of each NUMA node: by one core, or by all."""
     for party in nodes(machine).parties:
@@ -278,7 +309,8 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
         columns = count_axis("blocks", counts)
         layouts, measurements, waived = list[Layout](), list[Measurement](), list[WaivedCell]()
         paths, known = list(paths_of(machine)), set[tuple[str, ...]]()
-        for path in paths:
+        works = [path.computes(machine) if options.while_computing else None for path in paths]
+        for path, work in zip(paths, works, strict=True):
             most = path.most if options.block_counts else min(path.most, _MAP_BYTES)
             few = kind_of(str(path), machine) in known and not (chosen and options.block_counts)
             known.add(kind_of(str(path), machine))
@@ -286,26 +318,33 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
             for method, lacking in path.methods.items():
                 if few and method not in _COMPARED:
                     continue
-                table = ListTable(str(path), method, options.block_layout)
-                tables = [replace(table, shown=shown) for shown in _shown(path)]
-                layouts += [
-                    Layout(t.key, t.title, rows, columns, _UNITS.get(t.shown, Unit.RATE)) for t in tables
-                ]
-                for i, j in places:
-                    block, blocks = sizes[i], counts[j]
-                    if reason := lacking or _too_large(block * blocks, most):
-                        waived += [WaivedCell(t.key, i, j, reason) for t in tables]
-                        continue
-                    lists = path.transfers(BlockList(method, block, blocks, options.block_layout))
-                    every = tuple(range(len(lists)))
-                    how = {
-                        ListValue.RATE: (Reduce.WALL if path.others else Reduce.FIRST, every),
-                        ListValue.SUBMISSION: (Reduce.SUBMISSION, every[:1]),
-                    }
-                    places_of_list = tuple(Place(t.key, i, j, *how[t.shown]) for t in tables)
-                    measurements.append(Measurement(lists, places_of_list))
+                for load in (None, *filter(None, (work,))):
+                    table = ListTable(str(path), method, options.block_layout, load is not None)
+                    tables = [replace(table, shown=shown) for shown in _shown(path, load)]
+                    layouts += [
+                        Layout(t.key, t.title, rows, columns, _UNITS.get(t.shown, Unit.RATE)) for t in tables
+                    ]
+                    for i, j in places:
+                        block, blocks = sizes[i], counts[j]
+                        if reason := lacking or _too_large(block * blocks, most):
+                            waived += [WaivedCell(t.key, i, j, reason) for t in tables]
+                            continue
+                        lists = path.transfers(BlockList(method, block, blocks, options.block_layout))
+                        every = tuple(range(len(lists)))
+                        rate = Reduce.WALL if path.others else Reduce.FIRST
+                        how = {
+                            ListValue.RATE: (rate, every),
+                            ListValue.SUBMISSION: (Reduce.SUBMISSION, every[:1]),
+                            ListValue.COMPUTATION: (Reduce.FIRST, (len(lists),)),
+                        }  # fmt: skip
+                        shown = tuple(Place(t.key, i, j, *how[t.shown]) for t in tables)
+                        measurements.append(Measurement((*lists, *((load,) if load else ())), shown))
         if not layouts:
             return Plan.waive(none)
+        if any(works):
+            layout, alone = _alone(dict.fromkeys(filter(None, works)))
+            layouts.append(layout)
+            measurements += alone
         return Plan(tuple(layouts), tuple(measurements), tuple(waived))
 
     return pattern
@@ -315,11 +354,22 @@ def over(paths_of: Paths, none: str, chosen: tuple[int, ...] = ()) -> Pattern:
 _UNITS = {ListValue.SUBMISSION: Unit.TIME}
 
 
-def _shown(path: BlockPath) -> Iterator[ListValue]:
+def _shown(path: BlockPath, load: Transfer | None) -> Iterator[ListValue]:
     """Yield what is shown of the lists of a path."""
     yield ListValue.RATE
     if path.is_submitted:
         yield ListValue.SUBMISSION
+    if load is not None:
+        yield ListValue.COMPUTATION
+
+
+def _alone(works: Iterable[Transfer]) -> tuple[Layout, list[Measurement]]:
+    """The table of the computations without lists, and its Measurements."""
+    measured = [replace(work, role=Role.MEASURED) for work in works]
+    names = tuple(work.executor.device for work in measured)
+    measurements = [Measurement((work,), (Place(COMPUTATION, i, 0),)) for i, work in enumerate(measured)]
+    title = "computation without block lists (triad)"
+    return Layout(COMPUTATION, title, Axis("GPU", names), Axis("", ("alone",)), Unit.RATE), measurements
 
 
 def _unfit(size: int) -> str:
@@ -332,15 +382,19 @@ def _too_large(size: int, most: int) -> str:
     return f"{format_size(size)} is too much: a list holds at most {format_size(most)}" if size > most else ""
 
 
-def of_directions(machine: Machine, directions: Iterable[str] = ()) -> list[Testcase]:
+def of_directions(
+    machine: Machine, directions: Iterable[str] = (), *, computing: bool = False
+) -> list[Testcase]:
     """The testcases of directions; default: between host and GPUs, without a GPU within the host.
 
     Args:
         machine: The machine.
         directions: Some of ``DIRECTIONS``.
+        computing: Whether the lists of one GPU are to be measured next to a computation, too.
 
     Raises:
-        UsageError: If there is no such direction, or it requires a GPU that the machine has not.
+        UsageError: If there is no such direction, it requires a GPU that the machine has not, or no list of
+            the directions can move next to a computation.
     """
     wanted = tuple(directions) or (DIRECTIONS[:2] if machine.gpus else (_WITHIN_HOST,))
     for direction in wanted:
@@ -350,6 +404,10 @@ def of_directions(machine: Machine, directions: Iterable[str] = ()) -> list[Test
             raise UsageError(f"{direction} requires a GPU, and no GPU was found; choose {_WITHIN_HOST}")
         if len(machine.gpus) == 1 and direction in _ALONE:
             raise UsageError(f"{direction} {ONE_GPU}, and this machine has one; choose {_ALONE[direction]}")
+    if computing and {_WITHIN_HOST, *_ALONE}.issuperset(wanted):
+        raise UsageError(
+            "only lists of one GPU move while it computes; choose a direction such as host_to_device"
+        )
     return [case for case in TESTCASES if case.name.removeprefix(PREFIX) in wanted]
 
 

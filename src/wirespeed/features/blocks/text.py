@@ -153,7 +153,7 @@ def modelled(model: Model) -> str:
 
 
 #: Version of the shape.
-SHAPE = 2
+SHAPE = 1
 
 
 def render_blocks_json(judged: Judged, style: Style) -> str:
@@ -176,11 +176,11 @@ def data(blocks: BlockMap) -> dict[str, Any]:
         "sentences": list(blocks.sentences()),
         "paths": [
             {
-                **picked(path, "direction path layout like"),
+                **picked(path, "direction path layout while_computing like"),
                 "points": [
                     picked(
                         point, "direction path block blocks best rates limit submission_s calls p50_s p99_s "
-                        "first_s slowdown",
+                        "first_s slowdown computation_slowdown",
                         direction=path.direction, path=path.path, submission_s=point.submissions,
                         calls={method: calls.n for method, calls in point.calls.items()},
                         p50_s={method: calls.p50 for method, calls in point.calls.items()},

@@ -32,7 +32,7 @@ def _lines(judged: Judged) -> Iterator[str]:
     if document.simulated:
         yield f"{SIMULATED} (machine {document.machine.name})"
     models = {gpu.name: gpu.model for gpu in document.machine.gpus}
-    maps = [path for path in map_of(document).paths if path.rule is not None]
+    maps = [path for path in map_of(document).paths if path.rule is not None and not path.while_computing]
     curves = list(saturations(document))
     seen = set[str]()
     for path in (path for path in maps if path.direction == "host_to_device"):
