@@ -105,7 +105,7 @@ def views(newcomer: Newcomer) -> None:
     judged += ["check a.json b.json --max-age 1d -v", "check --explain a.json", "check --no-measure",
                "compare a.json b.json", "compare a.json b.json -v"]  # fmt: skip
     shown = [f"report a.json --format {name}" for name in formats]
-    shown += ["machine", "machine --format json", "list", "self config", "self man"]
+    shown += ["machine", "machine --format json", "list", "self config"]
     with ThreadPoolExecutor(os.cpu_count()) as pool:  # nothing here measures
         for one, output in written.items():
             pool.submit(newcomer.run, one, writes=output)

@@ -96,7 +96,6 @@ def run(
         >>> document.simulated, document.testcases[0].status.value
         (True, 'passed')
     """
-    from .driver.run_times import RunTimes, kind_of_run
     from .driver.session import Session
     from .driver.time_limit import limit_of
 
@@ -141,8 +140,6 @@ def run(
     )  # fmt: skip
     document = replace_fields(document, peers=peers)
     watching = [*_saving(output, force), *listeners] if world is None or world.rank == 0 else []
-    if world is None and backends is None and not target.simulated and target.host == platform.node():
-        watching.append(RunTimes(kind_of_run(target, options)))
     own = _backends.connect(local) if backends is None else []
     used = own or list(backends or ())
     if world is not None:

@@ -111,19 +111,14 @@ class Measurement:
 
     @cached_property
     def transfers(self) -> tuple[Transfer, ...]:
-        """Its works that are Transfers: all or none of them, except next to a collective."""
+        """Its works that are Transfers: all or none of them."""
         return tuple(work for work in self.works if isinstance(work, Transfer))
 
     @property
     def collective(self) -> Collective | None:
-        """The collective that it runs; None if it runs something else, or transfers next to it."""
+        """The collective that it runs; None if it runs something else."""
         work = self.works[0]
-        return work if isinstance(work, Collective) and len(self.works) == 1 else None
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether it runs a collective next to transfers; all works of one kind are load."""
-        return len({type(work) for work in self.works}) > 1
+        return work if isinstance(work, Collective) else None
 
     @property
     def uses_new_buffers(self) -> bool:

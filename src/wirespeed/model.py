@@ -77,8 +77,6 @@ BUFFERS: dict[Operation, tuple[int, int]] = {
     Operation.CHASE: (1, 0),
     Operation.SIGNAL: (1, 1),
 }
-#: Largest number of memories to which one transfer writes.
-MOST_DESTINATIONS = 8
 
 
 class Access(StrEnum):
@@ -202,8 +200,6 @@ class Transfer:
         counted: How often each byte of the buffer counts in the rate: 1 for a copy between memories, the
             number of arrays for the STREAM operations.
         pace: Fraction of its full speed at which a load by CPUs runs.
-        also: More destinations: a kernel reads once and writes to all. Its rate counts each byte that is
-            read.
         scattered: The blocks that it moves; ``bytes`` is the size of all. None for one contiguous buffer.
         calls: How it reads or writes a file; None without a file.
     """
@@ -217,14 +213,13 @@ class Transfer:
     operation: Operation = Operation.COPY
     counted: int = 1
     pace: float = 1.0
-    also: tuple[Memory, ...] = ()
     scattered: BlockList | None = None
     calls: FileCalls | None = None
 
     @property
     def ends(self) -> tuple[Memory, ...]:
-        """Its source and its destinations."""
-        return self.source, self.destination, *self.also
+        """Its source and its destination."""
+        return self.source, self.destination
 
     @property
     def access(self) -> Access:
@@ -237,8 +232,8 @@ class Transfer:
 
     @property
     def way(self) -> str:
-        """Source and destinations: ``gpu0->gpu1``, ``gpu0->gpu1+gpu2``."""
-        return f"{self.source}->{'+'.join(map(str, self.ends[1:]))}"
+        """Source and destination: ``gpu0->gpu1``."""
+        return f"{self.source}->{self.destination}"
 
     def __str__(self) -> str:
         does = f"{self.engine}: {self.calls}" if self.calls else self.scattered or self.engine
@@ -260,7 +255,6 @@ class Collective:
         in_place: Whether each rank sends from its receive buffer.
         room: Bytes to allocate: the size of the largest array of a sweep.
         traffic: How unequal parts are divided (``alltoallv``); empty for the default.
-        role: Whether it is measured, or load for the transfers next to it.
     """
 
     operation: str
@@ -274,7 +268,6 @@ class Collective:
     in_place: bool = False
     room: int = 0
     traffic: str = ""
-    role: Role = Role.MEASURED
 
     @property
     def setting(self) -> str:

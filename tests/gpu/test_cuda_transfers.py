@@ -99,14 +99,6 @@ def test_copies_between_gpus(
     )
 
 
-@pytest.mark.parametrize("size", (*SIZES, ODD))
-def test_broadcasts(backend: CudaBackend, machine: Machine, options: RunOptions, size: int) -> None:
-    to = device(machine.gpus[0].peers[0] if machine.gpus[0].peers else "gpu0")
-    one = copy(device("gpu0"), to, "gpu0", Engine.SM, size)
-    sample = run(backend, options, replace(one, also=(host(machine), device("gpu0"))))
-    assert sample.amounts == (2.0 * size,)
-
-
 @pytest.mark.parametrize("engine", [Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT])
 @pytest.mark.parametrize(("blocks", "threads"), [(1, 64), (3, 32), (7, 0), (16, 0), (0, 64), (1000, 32)])
 def test_chosen_grids(

@@ -25,9 +25,9 @@ LINES = (
     "near(gpu*) -> gpu* ce 256MiB copies=3",
     "latency gpu0 <- gpu1; load gpu[0-3,6] to gpu1 sm",
     "pageable(numa0) -> gpu0 by gpu1 and gpus from gpus",
-    "load numa0 -> void threads=3; latency numa1 <- numa1",
-    "load all_reduce 1GiB; near gpus to gpus",
-    "gpu0 -> gpu1, gpu2 broadcast sm 64MiB; gpu3 -> gpu[0-2] by gpu3 broadcast",
+    "load numa0 -> numa1 threads=3; latency numa1 <- numa1",
+    "load gpu1 to gpu0 1GiB; near gpus to gpus",
+    "gpu0 -> gpu1, gpu2 sm 64MiB; gpu3 -> gpu[0-2] by gpu3",
     "gpu0 -> gpu0\nrank0 -> rank1.gpu1 # comment",
 )
 PARTS = (

@@ -113,7 +113,7 @@ def test_a_user_without_an_entry_in_passwd(home: str | None) -> None:
     few = ["--samples", "2", "--copies", "1", "--no-save"]
     simulated = ["--machine", "simulated:hgx-h200-2", "-t", "0", *few]
     for command in (
-        ["list"], ["config"], ["machine"], ["man"], ["run", *simulated],
+        ["list"], ["config"], ["machine"], ["run", *simulated],
         ["check", "--allow-simulated", *simulated], ["run", "-t", "host_stream_copy", "--size", "1MiB", *few],
     ):  # fmt: skip
         try:

@@ -161,16 +161,6 @@ def test_a_name_that_another_process_takes_meanwhile_stays_its(tmp_path: Path, m
     assert path.read_text() == "theirs" and wirespeed.load(*rescue.iterdir()) == _DOCUMENT
 
 
-def test_pages_without_a_name_get_their_own(run_json: Path, capsys: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr("webbrowser.open", lambda _: True)
-    for name in ("run.html", "run-2.html", "run-3.html"):
-        assert main(["report", str(run_json), "--open"]) == 0
-        assert capsys.readouterr().err == f"saved to {run_json.with_name(name)}\n"
-    run_json.with_name("run-4.html").symlink_to(run_json)
-    assert main(["report", str(run_json), "--open"]) == 0
-    assert wirespeed.load(run_json) == _DOCUMENT and run_json.with_name("run-5.html").is_file()
-
-
 _JOB = ["all_reduce_perf", "--machine", "simulated:hgx-h200-2", "-b", "8", "-e", "8", "-J", "a.json"]
 
 

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ import pytest
 import wirespeed
 from wirespeed.cli.main import main
 from wirespeed.document import Document
-from wirespeed.reports import ReportFormat, Style, formats
+from wirespeed.reports import formats
 from wirespeed.results.store import decode, encode
 from wirespeed.terminal import colored, one_line
 
@@ -229,15 +228,6 @@ def test_prompts(hostile: Path) -> None:
     check, comparison = wirespeed.judge(document), wirespeed.compare(document, document)
     for value in (document, check, comparison, document.machine):
         assert harmless(repr(value))
-
-
-def test_reports_of_other_packages_keep_their_colours(monkeypatch: pytest.MonkeyPatch) -> None:
-    document = wirespeed.run(["0"], machine=MACHINE, samples=2, copies=1)
-    point = SimpleNamespace(name="theirs", load=lambda: lambda document, style: f"\x1b[31m{ATTACK}")
-    monkeypatch.setattr("wirespeed.reports.find", lambda name: ReportFormat.of(point))
-    text = wirespeed.render(document, "theirs", Style(color=True))
-    assert text.startswith("\x1b[31m") and not _CONTROL.search(_OURS.sub("", text.replace("\x1b[8m", "")))
-    assert "\x1b" not in wirespeed.render(document, "theirs")
 
 
 def test_saved_documents_and_errors_of_the_system_are_harmless(

@@ -84,7 +84,6 @@ def test_more_than_ten_runs_make_a_page_of_nodes(files, tmp_path, capsys) -> Non
     assert "Remedy:</strong> Reset the GPU; if it stays slow, reseat the bridge" in first
     assert "With NVIDIA driver 575.9, " in first and first.count('<a href="#node-') == 4
     assert "document-0" not in text and output.stat().st_size < 100_000
-    assert text.count("<figcaption>") == 2 and text.count("<svg") == 2
 
 
 def test_eight_runs_are_compared_unless_a_page_of_nodes_is_requested(files, tmp_path) -> None:
@@ -173,27 +172,6 @@ def test_hostile_texts_are_harmless(kind, slow, tmp_path) -> None:
     assert "<img" not in text and "\x1b" not in text and "\u202e" not in text
 
 
-def test_many_nodes_are_a_distribution_with_units(good: Document, slow: Document, tmp_path: Path) -> None:
-    """Bars with the number of nodes that pass, and a mark for each that does not."""
-    for i in range(40):
-        save(named(slow if i < 2 else good, f"node{i}"), tmp_path / f"node{i:02}.json")
-    text = html.unescape(
-        fleet_page(read_nodes([str(f) for f in sorted(tmp_path.iterdir())], Criteria()).found)
-    )
-    drawn = text[text.index('id="figures"') : text.index('id="nodes"')]
-    assert drawn.count('class="dot fail"') == 2 * 2 * 2 and "dot pass" not in drawn
-    bars = re.findall(r'class="count"[^>]*><title>([^<]*)</title>', drawn)
-    counts = [
-        int(match[1]) for bar in bars if (match := re.fullmatch(r"[^:]* GB/s: (\d+) nodes?, PASS", bar))
-    ]
-    assert len(counts) == len(bars) and sum(counts) == 38 * 2 * 2
-    assert (
-        drawn.count('class="tick end">GB/s<') == 2
-        and "bars up to" in drawn
-        and "distribution" in drawn.lower()
-    )
-
-
 def test_it_opens_in_a_browser(files, browser) -> None:
     nodes = read_nodes(files, Criteria()).found
     long = [dataclasses.replace(node, host=f"{node.host}-{'x' * 80}") for node in nodes]
@@ -202,9 +180,7 @@ def test_it_opens_in_a_browser(files, browser) -> None:
             opened = browser.open(fleet_page(shown, ["broken.json is not a saved run of wirespeed"]), width)
             page = opened.page
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-            bars = page.locator("svg .count title").all_text_contents()
-            counted = sum(int(bar.split(": ")[1].split()[0]) for bar in bars)
-            assert page.locator("svg .dot").count() + counted == 15 * 2 * 2
+            assert page.locator("tbody tr").count() == 15
             page.fill("#filter", "575.9 fail")
             assert page.locator("tbody tr:visible").count() == 4
             assert page.inner_text("#matches") == "4 of 15"

@@ -162,22 +162,13 @@ def test_a_simulated_pass_is_no_pass(eight):
     assert "SIMULATED: no hardware was measured" in header and "<title>PASS (simulated) · dgx-a100-8" in html
 
 
-def test_a_run_is_written_next_to_it_and_opened(tmp_path, capsys, monkeypatch):
+def test_pages_of_two_runs_compare_them(tmp_path):
     for name in ("before.json", "after.json"):
         (tmp_path / name).write_bytes(RECORDED.read_bytes())
-    seen: list[str] = []
-    monkeypatch.setattr("webbrowser.open", lambda address: seen.append(address) is None)
     runs = [str(tmp_path / "before.json"), str(tmp_path / "after.json")]
-    assert main(["report", runs[0], "--open"]) == 0
-    assert seen == [(tmp_path / "before.html").as_uri()] and "before.html" in capsys.readouterr().err
-    assert main(["report", *runs, "--open"]) == 0
-    compared = (tmp_path / "before-compared.html").read_text()
+    assert main(["report", *runs, "-o", str(tmp_path / "both.html")]) == 0
+    compared = (tmp_path / "both.html").read_text()
     assert ">before.json</a>" in compared and ">after.json</a>" in compared
-    monkeypatch.setattr("webbrowser.open", lambda _: False)
-    assert main(["report", runs[0], "--open"]) == 5
-    assert (
-        capsys.readouterr().err.splitlines()[-1].startswith("wirespeed: error: no browser was found; open ")
-    )
 
 
 def test_equal_file_names_are_told_apart_by_their_folders(tmp_path):
@@ -265,8 +256,7 @@ def test_the_command_writes_by_the_name_of_the_file(suffix, tmp_path, capsys):
         ([str(RECORDED), "-o", "x.md", "--format", "nonsense"], "there is no format"),
         ([str(RECORDED), str(RECORDED), "-o", "x.md"], "only HTML reports can contain several runs"),
         ([str(RECORDED), "-o", "/nowhere/x.html"], "the folder does not exist"),
-        ([str(RECORDED), "-o", "x.md", "--open"], "--open shows HTML, not markdown"),
-        ([str(RECORDED), "--format", "plot", "--open"], "--open shows HTML, not plot"),
+        ([str(RECORDED), "--fleet"], "--fleet is a page: pass -o FILE.html"),
         ([], "a file is required"),
     ],
 )

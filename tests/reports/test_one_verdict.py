@@ -335,14 +335,6 @@ def test_the_worst_run_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str
     capsys.readouterr()
 
 
-def test_values_of_lines_have_the_word_for_data(capsys: pytest.CaptureFixture[str]) -> None:
-    machine = f"{H200}+speed@gpu0-gpu1=0.5"
-    assert main(["run", "-t", PAIRS, "--machine", machine, "--json-lines", "--no-save"]) == 1
-    *values, ending = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert {one["data"] for one in values} == {"data verified"}
-    assert ending == {"verdict": "fail", "testcases": {PAIRS: "fail"}}
-
-
 def test_diagnoses_are_of_the_same_check() -> None:
     document = STATES["fail"].document()
     assert diagnose(document) == diagnose(document, wirespeed.judge(document))
@@ -352,7 +344,7 @@ def test_diagnoses_are_of_the_same_check() -> None:
     "command",
     [
         ["run", "--machine", H200, "--tier", "quick", "--no-save"],
-        ["run", "--machine", H200, "-t", "0", "--no-save", "--json-lines"],
+        ["run", "--machine", H200, "-t", "0", "--no-save", "--json"],
         ["check", "--machine", H200, "-t", "0", "--no-save", "--allow-simulated"],
         ["check", "RUN", "--allow-simulated", "--for", "slurm"],
         ["doctor", "RUN", "--for", "slurm"],

@@ -126,7 +126,7 @@ def test_a_broken_run_is_not_taken_for_a_log() -> None:
         ("doctor run.json -o x.json", "-o saves a new measurement"),
         ("doctor --no-measure -t 0", "-t/--testcase has no effect because --no-measure"),
         ("run --dry-run -t 0 -o x.json", "-o/--output has no effect with --dry-run"),
-        ("run --json-lines --format csv -t 0", "--format has no effect with --json-lines"),
+        ("run --dry-run --format csv -t 0", "--format has no effect with --dry-run"),
         ("show run.json --all-cells", "--all-values has no effect"),
         ("report run.json --all-cells", "--all-values has no effect"),
         ("show run.json -t 0 nope", "the run has no testcase 'nope'"),

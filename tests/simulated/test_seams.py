@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
@@ -17,7 +15,6 @@ from wirespeed import backends
 from wirespeed.backends import cuda
 from wirespeed.backends.base import Backend, Prepared
 from wirespeed.backends.cuda.cuda_driver import CudaBackend
-from wirespeed.cli.main import main
 from wirespeed.document import Document
 from wirespeed.hardware.devices import Gpu
 from wirespeed.hardware.topology import Rank
@@ -25,7 +22,6 @@ from wirespeed.measurement import Measurement, Sample, Unit
 from wirespeed.model import Access, Engine
 from wirespeed.options import RunOptions
 from wirespeed.reports import Style, formats
-from wirespeed.reports.checked_runs import CheckedRun
 from wirespeed.tables import Quantity, State
 from wirespeed.testcases.patterns import bisect, gpus
 from wirespeed.testcases.table import Testcase
@@ -48,48 +44,9 @@ def markdown(document: Document, style: Style) -> str:
     return "".join(f"| {r.name} | {r.status} |\n" for r in document.testcases)
 
 
-def test_a_report_from_outside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_from_outside() -> None:
     document = wirespeed.run(["0"], machine="simulated:hgx-h200-2")
     assert wirespeed.render(document, markdown) == "| host_to_device_memcpy_ce | passed |\n"
-    _install(tmp_path, monkeypatch, "[wirespeed.reports]\nmarkdown = tests.simulated.test_seams:markdown\n")
-    assert "markdown" in formats()
-    assert wirespeed.render(document, "markdown") == "| host_to_device_memcpy_ce | passed |\n"
-
-
-class Words:
-    """A format of another package with all functions: the verdict of each run."""
-
-    form, suffixes = "text", (".words",)
-
-    @staticmethod
-    def render(document: Document, style: Style) -> str:
-        return f"{style.check(document).verdict}\n"
-
-    @staticmethod
-    def part(document: Document, style: Any) -> str:
-        assert style.judged.document is document and not style.judged.diagnosis.findings
-        return f"{style.judged.check.verdict}\n"
-
-    @staticmethod
-    def joined(runs: Sequence[CheckedRun], unreadable: Sequence[object], style: Style) -> str:
-        return "".join(run.part for run in runs)
-
-
-def test_a_format_from_outside_is_offered_everywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _install(tmp_path, monkeypatch, "[wirespeed.reports]\nwords = tests.simulated.test_seams:Words\n"
-             "plain = tests.simulated.test_seams:markdown\n")  # fmt: skip
-    run = str(tmp_path / "run.json")
-    wirespeed.save(wirespeed.run(["0"], machine="simulated:hgx-h200-2"), run)
-    assert main(["show", run, "--format", "words"]) == 0
-    assert main(["check", run, "--allow-simulated", "--format", "words"]) == 0
-    assert main(["check", run, run, "--allow-simulated", "--format", "words"]) == 0
-    assert capsys.readouterr().out.split() == ["pass"] * 4
-    assert main(["report", run, "-o", str(tmp_path / "run.words")]) == 0
-    assert (tmp_path / "run.words").read_text() == "pass\n"
-    assert main(["check", run, "--allow-simulated", "--format", "plain"]) == 2
-    assert "plain cannot show a check; choose one of text, json" in capsys.readouterr().err
 
 
 # A backend: a class that overrides what it does.

@@ -15,7 +15,6 @@ from wirespeed.backends.simulated.backend import SimulatedBackend
 from wirespeed.cli.main import main
 from wirespeed.cli.option_values import process_started
 from wirespeed.document import Document, Status, TestcaseResult
-from wirespeed.driver import run_times
 from wirespeed.driver.run_plan import run_plan
 from wirespeed.driver.time_limit import NO_TIME
 from wirespeed.errors import UsageError
@@ -226,25 +225,3 @@ def test_a_job_has_no_limit() -> None:
 def test_the_process_started_before_now() -> None:
     first, now = process_started(), time.monotonic()
     assert first < now and abs(process_started() - first) < 0.1
-
-
-def test_times_of_earlier_runs_are_kept(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    options = RunOptions(tier="quick")
-    kind = run_times.kind_of_run(parse(EIGHT), options)
-    assert kind != run_times.kind_of_run(parse(EIGHT), RunOptions(tier="quick", size="1MiB"))
-    assert kind == run_times.kind_of_run(parse(EIGHT), RunOptions(tier="full", within=5))
-    assert run_times.earlier_times(kind) == {}
-    names = ["host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "host_stream_copy", "host_stream_triad"]
-    document = wirespeed.run(names, machine=f"simulated:{EIGHT}", tier="quick")
-    run_times.RunTimes(kind).run_ended(document)
-    times = run_times.earlier_times(kind)
-    assert list(times) == ["device_to_host_memcpy_ce", "host_stream_triad"]  # the first ones load libraries
-    run_times.RunTimes("other").run_ended(document)
-    assert run_times.earlier_times(kind) == times
-    file = tmp_path / "wirespeed" / "times.json"
-    for content in ("{", "[]", f'{{"{kind}": 3}}', f'{{"{kind}": {{"a": "x", "b": -1, "c": true}}}}'):
-        file.write_text(content)
-        assert not run_times.earlier_times(kind).keys() - {"c"}
-    file.chmod(0o666)
-    assert run_times.earlier_times(kind) == {}

@@ -88,7 +88,6 @@ def test_former_options_do_the_same(former: str, present: str) -> None:
         ("baseline make -o b.json {good}", "baseline {good} -o b.json --force"),
         ("config", "self config"),
         ("completion bash", "self completion bash"),
-        ("man", "self man"),
         ("install-names names", "self install-names names"),
     ],
 )  # fmt: skip

@@ -95,9 +95,9 @@ def test_options_have_the_configured_defaults(folder: Path, capsys: pytest.Captu
         ("[defaults]\nwait_idle = 1\n", "no command has an option 'wait_idle' (did you mean 'wait-idle'?)"),
         ('[defaults]\nfor = "slurm"\n', "for can only be given on the command line"),
         ("[chek]\n", "unknown table [chek] (did you mean 'check'?)"),
-        ("[Expect]\ngpus = 8\n", "unknown table [Expect] (did you mean 'expect'?)"),
+        ("[expect]\ngpus = 8\n", "unknown table [expect]"),
         ("[nvbandwidth]\nmachine = 1\n", "unknown table [nvbandwidth]"),
-        ("[[expect]]\ngpus = 8\n", "'expect' is not in a table"),
+        ("[[check]]\nseed = 8\n", "'check' is not in a table"),
         ("timeout = 1\n", "'timeout' is not in a table"),
         ("[run]\nforce = true\n", "force can only be given on the command line"),
         ("[run]\ntimeout = true\n", "timeout needs a value"),
@@ -236,7 +236,7 @@ def test_folders_that_others_can_write_are_not_looked_at(folder: Path) -> None:
 def test_a_file_that_is_not_obeyed_is_named_from_below(
     below: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    write(folder, "project", "[expect]\ngpus = 8\n")
+    write(folder, "project", "[check]\nseed = 8\n")
     (folder / "project").chmod(0o777)
     monkeypatch.chdir(folder / "project" / below)
     assert main(["check", "--from", str(RECORDED), "-q"]) == 0

@@ -42,24 +42,6 @@ def test_show_reads_standard_input(folder: Path) -> None:
     assert done.returncode == 0 and done.stdout.count("device_local_copy") == 2
 
 
-def test_values_are_printed_when_their_testcase_ends(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["run", "--machine", MACHINE, "-t", "38", "44", "--json-lines", "--no-save"]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert lines.pop() == {
-        "verdict": "warn",
-        "testcases": {
-            "device_local_copy": "pass", "multinode_device_to_device_memcpy_read_ce": "waived",
-        },
-    }  # fmt: skip
-    assert [(one["testcase"], one["data"], one.get("column")) for one in lines] == [
-        ("device_local_copy", "data verified", "gpu0"), ("device_local_copy", "data verified", "gpu1"),
-        ("multinode_device_to_device_memcpy_read_ce", "waived", None),
-    ]  # fmt: skip
-    assert lines[0]["value"] > 1e12 and lines[0]["unit"] == "B/s" and lines[0]["simulated"]
-    known = {"row", "table", "median", "min", "cv", "bytes", "limit", "share"}
-    assert lines[0].keys() > known and not {"samples", "status"} & lines[0].keys()
-
-
 def test_a_run_may_be_quiet_and_leave_no_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "--machine", MACHINE, "-t", "38", "-q", "--no-save"]) == 0
     assert capsys.readouterr().out == "" and not list(folder.iterdir())

@@ -111,18 +111,13 @@ class Backend:
     def __init__(self) -> None:
         self._warnings: dict[str, None] = {}
 
-    @property
-    def parts(self) -> tuple[Backend, ...]:
-        """The backends that it consists of: it, or one that measures and one that repeats the load."""
-        return (self,)
-
     def refuses(self, measurement: Measurement) -> str | None:
         """None if the backend can run the Measurement, else the reason.
 
         The reason is empty if the Measurement is for another kind of backend. Of a backend for transfers,
         ``refuses_transfer`` is asked for each one.
         """
-        if not measurement.transfers or measurement.is_mixed:
+        if not measurement.transfers:
             return ""  # other backends run what is no transfer
         if not self.moves_files and any(transfer.calls for transfer in measurement.transfers):
             return ""

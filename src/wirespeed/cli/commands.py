@@ -26,10 +26,9 @@ _OF_CORE = {
     "machine": Command("machine", "show the CPUs, GPUs and links of this machine"),
     "baseline": Command("baseline", "create a baseline for check from runs of good machines"),
     "help": Command("help", "show the documentation: help operate (for schedulers), help slow"),
-    "self": Command("self", "show defaults, complete words, show the manual page", configured=False),
+    "self": Command("self", "show defaults, complete words, create executables", configured=False),
     "config": Command("self:config", "show the defaults of options", former="self config"),
     "completion": Command("self:completion", "print what bash, zsh or fish need", former="self completion"),
-    "man": Command("man", "show the manual page of all commands", former="self man"),
     "install-names": Command(
         "self:install_names", "create executables named as nvbandwidth and nccl-tests",
         former="self install-names",
@@ -57,7 +56,7 @@ FIRST = (
     "check", "run", "p2p", "blocks", "compare", "history", "report", "qualify", "transfer", "import", "list",
     "machine",
 )  # fmt: skip
-ABOUT = ("config", "completion", "man", "install-names")
+ABOUT = ("config", "completion", "install-names")
 #: Commands that are programs of others, besides those of nccl-tests.
 _OF_OTHERS = tuple(name for name, row in COMMANDS.items() if row.of_others)
 #: Suffix of programs that were built for mpirun.

@@ -25,8 +25,6 @@ from .program_variables import COMPAT
 NAME = "wirespeed.toml"
 #: Table of the options of all commands.
 DEFAULTS = "defaults"
-#: Table of what each host should have: as ``--expect``, of all files, because it makes a check only stricter.
-EXPECT = "expect"
 _PREFIX = "WIRESPEED_"
 #: Maximum size of a file, in bytes: every command reads it, and some texts take the parser quadratic time.
 _LARGEST = 2**16
@@ -95,7 +93,7 @@ class ConfiguredOption:
     """A default of an option.
 
     Attributes:
-        command: The command, ``defaults`` or ``expect``.
+        command: The command, or ``defaults``.
         option: Name of the option without dashes.
         values: The values, as on the command line; empty for a flag.
         origin: File or variable that it comes from.
@@ -115,8 +113,6 @@ class ConfiguredOption:
         """The option on a command line."""
         if self.is_off:
             return []
-        if self.command == EXPECT:
-            return [f"--{EXPECT}={self.option}={self.values[0]}"]
         return [f"--{self.option}={value}" for value in self.values] or [f"--{self.option}"]
 
 
@@ -217,7 +213,7 @@ def check_variables() -> None:
 def chosen(
     command: str, options: Mapping[str, Settable], own: Sequence[ConfiguredOption]
 ) -> list[ConfiguredOption]:
-    """The settings that apply to a command: what each host should have last.
+    """The settings that apply to a command.
 
     Args:
         command: Name of the command.
@@ -246,13 +242,12 @@ def chosen(
             known = applying.get(setting.option)
             if known is None or setting.command == command or known.command == DEFAULTS:
                 applying[setting.option] = setting
-    expected = [setting for setting in own if setting.command == EXPECT and EXPECT in options]
-    return [*applying.values(), *expected]
+    return [*applying.values()]
 
 
 #: Options that change neither what is measured nor how it is judged.
 _OF_SCREENS = frozenset({
-    "all-cells", "all-values", "all-samples", "color", "format", "json", "json-lines", "no-save", "open",
+    "all-cells", "all-values", "all-samples", "color", "format", "json", "no-save",
     "output", "quiet", "timeout", "verbose",
 })  # fmt: skip
 
@@ -290,39 +285,19 @@ def _of_file(file: ConfigurationFile, own: Collection[str]) -> Iterator[Configur
         if isinstance(table, dict) and command not in _tables():
             raise UsageError(
                 f"{file.path}: unknown table [{command}]{meant(command, _tables())}; tables are "
-                f"[{DEFAULTS}], [{EXPECT}] and the commands that have options of wirespeed"
+                f"[{DEFAULTS}] and the commands that have options of wirespeed"
             )
         if not isinstance(table, dict):
             raise UsageError(
                 f"{file.path}: {command!r} is not in a table; write it below [{DEFAULTS}] or a command"
             )
         for option, value in table.items():
-            if command == EXPECT:
-                yield _expectation(option, value, file)
-                continue
             yield replace(_setting(command, option, value, str(file.path), own), is_project=file.is_project)
 
 
 def _tables() -> set[str]:
     """The names of tables in a file."""
-    return {DEFAULTS, EXPECT, *(name for name, row in COMMANDS.items() if row.configured)}
-
-
-def _expectation(key: str, value: object, file: ConfigurationFile) -> ConfiguredOption:
-    """Something that each host should have.
-
-    Raises:
-        UsageError: If it cannot be expected.
-    """
-    from ..results.inventory import parse_inventory
-
-    if not isinstance(value, str | int) or isinstance(value, bool) or "," in str(value):
-        raise UsageError(f"{file.path}: {EXPECT}.{key} must be a number or a text")
-    try:
-        parse_inventory(f"{key}={value}")
-    except UsageError as error:
-        raise UsageError(f"{file.path}: [{EXPECT}] {error}") from error
-    return ConfiguredOption(EXPECT, key, (str(value),), str(file.path), is_project=file.is_project)
+    return {DEFAULTS, *(name for name, row in COMMANDS.items() if row.configured)}
 
 
 def _setting(command: str, option: str, value: object, origin: str, own: Collection[str]) -> ConfiguredOption:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-import webbrowser
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import DocumentError, ExitCode, UsageError, WirespeedError
@@ -41,8 +39,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     run_files.return_files(options, options.files)
     if not options.files:
         raise UsageError("a file is required: a saved run, a log of another tool, or a folder of them")
-    is_page = options.output is None and (options.open or options.fleet)
-    suffix = options.output.suffix.lower() if options.output else ".html" if is_page else ""
+    if options.fleet and not options.output:
+        raise UsageError("--fleet is a page: pass -o FILE.html")
+    suffix = options.output.suffix.lower() if options.output else ""
     form = options.format or (format_of_suffix(suffix) if suffix else "" if options.output else "table")
     if not form:
         raise UsageError(f"cannot infer the format from {str(options.output)!r}; pass --format")
@@ -51,7 +50,7 @@ def main(name: str, argv: Sequence[str]) -> int:
         arguments.refuse_unused(options, "unless the format is prometheus", "all_cells")
     given, options.format = options.files, form
     options.files = run_files.named_files(given)
-    return _write(options) if options.output or is_page else _print(options, given)
+    return _write(options) if options.output else _print(options, given)
 
 
 def parser(name: str) -> Parser:
@@ -66,7 +65,7 @@ def parser(name: str) -> Parser:
             "report run.json -o run.html": "as a page",
             "report run.json --for github": "for an issue",
         },
-        often="-o --format --for --fleet --open -t -v",
+        often="-o --format --for --fleet -t -v",
     )
     arguments.add("files FILE*", "saved runs, logs of other tools, or folders of them; - is standard input")
     arguments.add("-t --testcase NAME+", "only these testcases", completer=testcase_names)
@@ -75,11 +74,10 @@ def parser(name: str) -> Parser:
     )
     out = arguments.add_argument_group("output")
     out.add_output_as(suffixes)
-    out.add("--open", "write a page and open it in the browser")
     out.add("--fleet", "a page with one row per node, without single values")
     out.add_report()
     out.add(
-        "--for", "twenty lines to paste into an issue; the same as --format github",
+        "--for", "twenty lines to paste into an issue; the same as --format markdown",
         choices=("github",), dest="format",
     )  # fmt: skip
     arguments.set_defaults(format=None)
@@ -132,32 +130,18 @@ def _part(file: str, document: Document, options: argparse.Namespace) -> Checked
 
 def _write(options: argparse.Namespace) -> ExitCode:
     """Write one run in any format, or several as a page."""
-    from ..results.output import Output
-
     files, form = options.files, options.format
     is_fleet = options.fleet or len(files) > _MOST_COMPARED
     if len(files) > 1 and form != "html":
         raise UsageError(f"only HTML reports can contain several runs; {form} contains one")
     if options.fleet and form != "html":
         raise UsageError(f"--fleet is an HTML page, not {form}; choose a name that ends with .html")
-    if options.open and form != "html":
-        raise UsageError(f"--open shows HTML, not {form}")
-    kind = "-fleet" if is_fleet else "-compared" if len(files) > 1 else ""
-    if options.output:
-        output = run_files.report_output(options.output, force=options.force)
-    else:
-        output = Output.numbered(_beside(files[0], kind, form))
-        output.check(options.force)
-
-    by, load = option_values.criteria(options), partial(_chosen, options=options)
+    output = run_files.report_output(options.output, force=options.force)
     if is_fleet:
-        code = _fleet(files, output, options)
-    else:
-        shown = Style(verbose=options.verbose, all_cells=options.all_cells)
-        code = _report(files, output, form, by, shown, load)
-    if options.open and not webbrowser.open(output.path.resolve().as_uri()):
-        raise WirespeedError(f"no browser was found; open {output.path} in one")
-    return code
+        return _fleet(files, output, options)
+    shown = Style(verbose=options.verbose, all_cells=options.all_cells)
+    by, load = option_values.criteria(options), partial(_chosen, options=options)
+    return _report(files, output, form, by, shown, load)
 
 
 def _report(
@@ -228,14 +212,6 @@ def _fleet(files: Sequence[str], output: Output, options: argparse.Namespace) ->
     with _progress(f"writing {output.path}"):
         text = find("html").joined(read.found, read.unreadable, Style()) if read.found else ""
     return _saved(text, len(files), read.unreadable, output)
-
-
-def _beside(file: str, kind: str, form: str) -> Path:
-    """The default file to write: next to a run, in the format's suffix."""
-    suffixes, run = find(form).suffixes, Path(file)
-    if not suffixes or not run.name:
-        raise UsageError(f"pass -o FILE: no default name for {form} of {file!r}")
-    return run.with_name(f"{run.stem}{kind}{suffixes[0]}")
 
 
 def _progress(text: str) -> AbstractContextManager[object]:

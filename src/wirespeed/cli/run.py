@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import partial
-from types import NoneType
 
-from ..document import Document, TestcaseResult
 from ..driver.jobs import join
-from ..driver.listener import Listener
 from ..features import offered
 from ..judging.judged import Judged
 from ..options import JOB
-from ..terminal import escaped
 from . import dry_run, measuring, option_values, run_files
 from .parser import Parser
 
@@ -29,27 +24,20 @@ def main(name: str, argv: Sequence[str]) -> int:
     options.format = options.format or "table"
     refuse = partial(arguments.refuse_unused, options)
     if options.dry_run:
-        refuse("with --dry-run", "format", "output", "force", "quiet", "json_lines", "verbose", "all_cells")
-    if options.json_lines:
-        refuse("with --json-lines", "format", "verbose", "all_cells")
+        refuse("with --dry-run", "format", "output", "force", "quiet", "verbose", "all_cells")
     if options.format != "prometheus":
         refuse("without --format prometheus", "all_cells")
     option_values.check_format(options.format)
     if options.dry_run:
         return dry_run.dry_run(option_values.measuring(options), options)
     output = run_files.saving(options)
-    watching = [*listener(), *([JsonLines()] if options.json_lines else [])]
     world = join(options.processes, [name, *argv], options.timeout)
 
     def show(judged: Judged) -> None:
-        if options.json_lines:
-            check = judged.check
-            print(escaped(json.dumps({"verdict": check.verdict, "testcases": check.testcases})), flush=True)
+        if is_summary and not options.quiet:
+            print(render(judged, option_values.style(options)), end="", flush=True)
         elif not options.quiet:
-            if is_summary:
-                print(render(judged, option_values.style(options)), end="", flush=True)
-            else:
-                option_values.print_report(judged, options)
+            option_values.print_report(judged, options)
         run_files.tell_saved(output, "every table" if is_summary and not options.verbose else "")
         for remember in offered("remember"):
             remember(judged, options)
@@ -58,11 +46,11 @@ def main(name: str, argv: Sequence[str]) -> int:
         return measuring.lead(
             world,
             lambda: measuring.measured(
-                options, **option_values.measuring(options), output=output, listeners=watching, world=world
+                options, **option_values.measuring(options), output=output, listeners=listener(), world=world
             ),
             show,
             judging=lambda document: Judged(document, file=str(output.path) if output else ""),
-            says=not options.quiet and not options.json_lines and options.format == "table",
+            says=not options.quiet and options.format == "table",
         )
 
 
@@ -86,20 +74,4 @@ def parser(name: str) -> Parser:
     out.add_remembering()
     out.add_report()
     arguments.set_defaults(format=None)
-    out.add("--json-lines", "print each value as a line of JSON when its testcase ends", by_project=True)
     return arguments
-
-
-class JsonLines(Listener):
-    """Prints the values of a testcase, one JSON object a line, as soon as it has ended."""
-
-    def testcase_ended(self, document: Document, result: TestcaseResult) -> None:
-        """Print its values in base units, or why it has none; without what is unknown, and without lists."""
-        from ..reports.cell_columns import cells
-        from ..reports.testcase_texts import data_word
-
-        about = {"data": data_word(document, result), "simulated": document.simulated}
-        for cell in cells([result]):
-            plain = {name: value for name, value in cell.items() if not isinstance(value, (tuple, NoneType))}
-            del plain["status"]  # the verdict is known when all values are
-            print(escaped(json.dumps(plain | about)), flush=True)

@@ -37,7 +37,7 @@ def parser(name: str) -> Parser:
         examples={
             "self config": "where defaults come from",
             "self completion bash": "what bash needs",
-            "self man": "the manual page",
+            "self install-names bin": "bin/nvbandwidth, bin/all_reduce_perf, ...",
         },
     )
     arguments.add("about", "one of these", choices=ABOUT)
@@ -66,8 +66,6 @@ def parser_of_config(name: str) -> Parser:
         "your folders from this one on upwards, and ~/.config/wirespeed.toml. A file has a table for each\n"
         "command, and [defaults] for all commands that have an option:\n\n"
         '    [defaults]\n    timeout = "2min"\n\n    [check]\n    wait-idle = "1min"\n\n'
-        "[expect] has what each host should have, as check --expect; the strictest of all counts:\n\n"
-        '    [expect]\n    gpus = 8\n    memory = "1TiB"\n\n'
         "Files that other users can write are not read. A project's file cannot set files to read or write,\n"
         "devices, or what is accepted: overrides, baselines, tolerances, unverified data.",
     )

@@ -39,7 +39,7 @@ def one_after_another(network: Network, measurement: Measurement, samples: Seque
     measured = [
         i for i, work in enumerate(works) if work.role is Role.MEASURED and not work.operation.is_latency
     ]
-    if len(measured) < 2 or measurement.is_mixed:
+    if len(measured) < 2:
         return ""
     ends = sorted((statistics.median(s.seconds[i] for s in samples), i) for i in measured)
     first, earliest = ends[0]

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from ..errors import WirespeedError
 from ..hardware.durations import end_seconds, start_seconds
+from ..hardware.link_graph import Network
 from ..hardware.topology import Machine
 from ..options import RunOptions
 from ..testcases.selections import by_value
 from ..testcases.table import Plan, Testcase
-from .time_limit import estimates_of
+from .time_limit import Estimates
 
 #: Minimum duration of a sample that is assumed, in s.
 _SAMPLE_S = 1e-3
@@ -43,14 +44,14 @@ class PlannedTestcase:
 def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -> tuple[PlannedTestcase, ...]:
     """The testcases of a run in the order in which they are measured.
 
-    Times are those of earlier runs of this machine with the same options, else estimated from the plan.
+    Times are estimated from the plans.
 
     Args:
         cases: The testcases.
         machine: The machine.
         options: Options of the run.
     """
-    estimates = estimates_of(machine, options, _SAMPLE_S)
+    estimates = Estimates(Network(machine), options.rule, options.verify, _SAMPLE_S)
     clock, planned = start_seconds(machine), []
     end = float("inf") if options.within is None else options.within - end_seconds(machine)
     for case in cases if options.within is None else by_value(cases):
@@ -60,7 +61,7 @@ def run_plan(cases: Sequence[Testcase], machine: Machine, options: RunOptions) -
             if case.written:
                 raise
             plan = Plan.waive(str(error))
-        seconds = estimates.of(case, plan) if plan.measurements else 0.0
+        seconds = estimates.of(plan) if plan.measurements else 0.0
         for measurement in plan.measurements[:1]:
             estimates.measured(measurement)
         values = sum(len(measurement.places) for measurement in plan.measurements)

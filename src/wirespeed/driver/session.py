@@ -17,7 +17,6 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from ..backends.base import Backend
-from ..backends.mixed import assigned
 from ..document import REQUESTED, UNFINISHED, CollectiveInfo, Document, Status, TestcaseResult
 from ..errors import MeasurementTimeout, UnknownTestcase, WirespeedError
 from ..hardware.facts import Fact
@@ -329,10 +328,12 @@ class Session:
         jobs, refused = [], []
         for part in itertools.chain(*map(self._parts, measurements)):
             pair = next((pair for pair in sorted(self.hanging) if _joins(part, pair)), None)
-            backend, reason = assigned(self.backends, part)
+            reasons = {backend: backend.refuses(part) for backend in self.backends}
+            backend = next((backend for backend, reason in reasons.items() if reason is None), None)
             if backend and not pair:
                 jobs.append((backend, part))
             else:
+                reason = "; ".join(filter(None, reasons.values())) or "there is no backend for it"
                 refused.append((part, f"peer access {' -> '.join(pair)} hangs" if pair else reason))
         return jobs, refused
 
@@ -419,7 +420,7 @@ def _joins(measurement: Measurement, pair: Pair) -> bool:
     """Whether a Measurement moves data between two GPUs: in either direction, or by a collective."""
     for work in measurement.works:
         if isinstance(work, Transfer):
-            groups = [{work.source.device, end.device} for end in work.ends[1:]]
+            groups = [{end.device for end in work.ends}]
         else:
             groups = [{member.device for member in work.members}] if isinstance(work, Collective) else []
         if any(group.issuperset(pair) for group in groups):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import platform
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -19,7 +18,6 @@ from ..options import RunOptions
 from ..statistics import Rule
 from ..testcases.selections import COVERING
 from ..testcases.table import Plan, Testcase
-from .run_times import earlier_times, kind_of_run
 
 #: Why a value was not measured.
 NO_TIME = "no time was left (--within)"
@@ -28,62 +26,45 @@ _CANCEL_S = 0.5
 #: The end of a run may take longer than usual by the factor by which its start did, on a busy machine. Its
 #: maximum.
 _MOST_SLOWNESS = 4.0
-#: Range of the factor by which estimates are multiplied to agree with earlier runs.
-_FACTORS = 0.2, 5.0
 
 
 @dataclass(eq=False)
 class Estimates:
-    """The times of testcases on a machine, from their plans and from earlier runs.
+    """The times of testcases on a machine, from their plans.
 
     Attributes:
         network: Links of the machine.
         rule: When sampling stops.
         verify: Whether every sample is verified.
         sample_s: Minimum duration of a sample, in s.
-        earlier: Testcase -> its time in an earlier run, in s.
     """
 
     network: Network
     rule: Rule
     verify: bool
     sample_s: float
-    earlier: Mapping[str, float]
     _connected: bool = False
-    #: Testcase -> time in an earlier run over its estimate.
-    _factors: dict[str, float] = field(default_factory=dict)
 
-    def of(self, case: Testcase, plan: Plan) -> float:
-        """The usual time of a testcase, in s."""
+    def of(self, plan: Plan) -> float:
+        """The usual time of a plan, in s."""
         rule = self.rule.share(len(plan.measurements))
         seconds = math.fsum(
             usual_seconds(self.network, measurement, rule, verify=self.verify, sample_s=self.sample_s)
             for measurement in plan.measurements
         )
-        if plan.measurements and case.name in self.earlier:
-            low, high = _FACTORS
-            self._factors[case.name] = min(high, max(low, self.earlier[case.name] / seconds))
-            return self.earlier[case.name]
         return seconds + (0.0 if self._connected else math.fsum(map(connect_seconds, plan.measurements[:1])))
 
-    def least(self, case: Testcase, measurement: Measurement) -> float:
+    def least(self, measurement: Measurement) -> float:
         """The time of a Measurement with the fewest samples, in s."""
         seconds = least_seconds(
             self.network, measurement, self.rule, verify=self.verify, sample_s=self.sample_s
         )
         connecting = 0.0 if self._connected else connect_seconds(measurement)
-        return seconds * self._factors.get(case.name, 1.0) + connecting
+        return seconds + connecting
 
     def measured(self, measurement: Measurement) -> None:
         """Know that a Measurement was made: what it connected stays connected."""
         self._connected = self._connected or connect_seconds(measurement) > 0
-
-
-def estimates_of(machine: Machine, options: RunOptions, sample_s: float) -> Estimates:
-    """The times of testcases in a run, also from earlier runs if it measures this host."""
-    is_here = not machine.simulated and machine.host == platform.node()
-    earlier = earlier_times(kind_of_run(machine, options)) if is_here else {}
-    return Estimates(Network(machine), options.rule, options.verify, sample_s, earlier)
 
 
 @dataclass(eq=False)
@@ -108,7 +89,7 @@ class TimeLimit:
         for case in (case for case in cases if case.name in COVERING):
             with suppress(WirespeedError):  # it cannot be planned, which its result will say
                 plan = plan_of(case)
-                self._covering[case.name] = self.estimates.of(case, plan) if plan.measurements else 0.0
+                self._covering[case.name] = self.estimates.of(plan) if plan.measurements else 0.0
 
     @property
     def left(self) -> float:
@@ -144,11 +125,11 @@ class TimeLimit:
         """
         if partly or case.name in COVERING:
             return self.left > 0
-        return sum(self.estimates.least(case, measurement) for measurement in measurements) <= self.left
+        return sum(map(self.estimates.least, measurements)) <= self.left
 
-    def allows(self, case: Testcase, measurement: Measurement) -> bool:
+    def allows(self, measurement: Measurement) -> bool:
         """Whether there is time for a Measurement."""
-        return self.left > 0 and self.estimates.least(case, measurement) <= self.left
+        return self.left > 0 and self.estimates.least(measurement) <= self.left
 
 
 def limit_of(
@@ -169,7 +150,7 @@ def limit_of(
     if within is None:
         return None
     sample_s = max((backend.sample_seconds for backend in backends), default=0.0)
-    estimates = estimates_of(machine, options, sample_s)
+    estimates = Estimates(Network(machine), options.rule, options.verify, sample_s)
     starting, ending = start_seconds(machine), end_seconds(machine)
     for backend in backends:
         if backend.virtual:

@@ -79,7 +79,7 @@ class Worker:
     _stopped: bool = False
 
     def __post_init__(self) -> None:
-        self.backends = tuple(dict.fromkeys(part for backend, _ in self.jobs for part in backend.parts))
+        self.backends = tuple(dict.fromkeys(backend for backend, _ in self.jobs))
         rule = self.options.rule
         self._rule = (self.limit.begin(self.case, rule) if self.limit else rule).share(len(self.jobs))
 
@@ -144,7 +144,7 @@ class Worker:
             if outcome.cancelled:
                 return
             rounds = outcome.of(measurement)
-            if limit and not limit.allows(self.case, measurement):
+            if limit and not limit.allows(measurement):
                 outcome.leaves_out(measurement, NO_TIME)
                 rounds.ended = True
                 continue
@@ -170,7 +170,7 @@ class Worker:
             for part in m.separate()
         }
         low = suspects(self.network, list(pairs), outcome.cells)
-        repeated = [pair for pair in low[:MAX_REPEATED] if limit is None or limit.allows(self.case, pair)]
+        repeated = [pair for pair in low[:MAX_REPEATED] if limit is None or limit.allows(pair)]
         before = {place: outcome.cells[place.table][place.row, place.column]
                   for pair in repeated for place in pair.places}  # fmt: skip
         for number in range(rule.rounds if repeated else 0):

@@ -21,7 +21,7 @@ class Named(NamedTuple):
     Attributes:
         name: Name that ``--format`` accepts.
         function: Its function ``render``, or its module, as ``"module:function"``.
-        form: What it is.
+        form: What it is; the text of ``terminal`` is as `reports.console.printed` returns it.
         short: Whether long lines of text are shortened.
     """
 

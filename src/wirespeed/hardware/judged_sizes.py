@@ -57,7 +57,6 @@ def is_judged(network: Network, transfer: Transfer, demand: Demand, lowest: floa
         and transfer.pace == 1
         and not transfer.executor.blocks
         and not transfer.executor.threads
-        and not transfer.also
         and _has_large_blocks(transfer, lowest)
         and (transfer.engine is Engine.CPU or MemoryKind.PAGEABLE not in kinds)
         and _is_large_enough(network, transfer, demand, lowest)

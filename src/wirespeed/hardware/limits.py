@@ -212,8 +212,6 @@ def allowances(
         bus = _of_collective(network, measurement.collective, ranges)
         none = Allowance(None, None, None, ())
         return [bus if place.reduce is Reduce.BUS else none for place in measurement.places]
-    if measurement.is_mixed:
-        return _next_to_collective(network, measurement, ranges)
     if not measurement.transfers:  # only routes of transfers are known
         return [Allowance(None, None, None, ())] * len(measurement.places)
     transfers = measurement.transfers
@@ -278,18 +276,6 @@ def _started(measurement: Measurement, flows: _Flows, seconds: float) -> _Flows:
 def with_start(rate: float, size: int, seconds: float) -> float:
     """The rate of copies of ``size`` bytes, each of which takes some time besides moving them, in B/s."""
     return size / (size / rate + seconds)
-
-
-def _next_to_collective(
-    network: Network, measurement: Measurement, ranges: Sequence[Sequence[EngineRate]]
-) -> list[Allowance]:
-    """What the links allow for works next to a collective, whose load on links is not modelled.
-
-    The limits are those without the collective, or of the collective alone, and nothing is expected.
-    """
-    own = measurement.works[:1] if isinstance(measurement.works[0], Collective) else measurement.transfers
-    allowed = allowances(network, Measurement(own, measurement.places), ranges)
-    return [replace(allowance, expected=None) for allowance in allowed]
 
 
 def ring(members: Sequence[Memory]) -> tuple[Transfer, ...]:

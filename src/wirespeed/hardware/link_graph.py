@@ -254,9 +254,7 @@ class Network:
             for i, link in enumerate(machine.links)
         }
         self._routes: dict[str, dict[str, int]] = {}
-        self._known_steps: dict[
-            tuple[str, str, str, tuple[str, ...], Operation, bool], list[tuple[int, int]]
-        ] = {}
+        self._known_steps: dict[tuple[str, str, str, Operation, bool], list[tuple[int, int]]] = {}
         self._capacities: dict[int, float] = {
             i: link.capacity for i, link in enumerate(machine.links) if link.capacity is not None
         }
@@ -342,11 +340,10 @@ class Network:
 
     def _steps(self, transfer: Transfer) -> list[tuple[int, int]]:
         """The links of a transfer, and how often each byte of one buffer passes them."""
-        also = tuple(map(self.machine.vertex, transfer.also))
-        key = *self.ends(transfer), also, transfer.operation, transfer.engine is Engine.SM_SPLIT
+        key = *self.ends(transfer), transfer.operation, transfer.engine is Engine.SM_SPLIT
         if (known := self._known_steps.get(key)) is not None:
             return known
-        source, executor, destination, _, operation, split = key
+        source, executor, destination, operation, split = key
         reads, writes = BUFFERS[operation]
         steps: list[tuple[int, int]] = []
         ways = [(source, destination), (destination, source)]
@@ -354,9 +351,6 @@ class Network:
             memories = (self.memories.get(start), reads), (self.memories.get(end), writes)
             steps += [(link, times) for link, times in memories if link is not None]
             steps += [(link, 1) for link in (*self.route(start, executor), *self.route(executor, end))]
-        for end in also:
-            steps += [(link, 1) for link in self.route(executor, end)]
-            steps += [(self.memories[end], writes)] if end in self.memories else []
         self._known_steps[key] = steps
         return steps
 

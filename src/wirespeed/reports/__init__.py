@@ -1,26 +1,22 @@
 """The formats of reports: a row of ``FORMATS`` each, and a module with ``render(judged, style) -> str``,
-without side effects, which returns the text of a run in the width, colour and detail of the style. Other
-packages add formats as entry points of the group ``wirespeed.reports``; their functions take a Document.
+without side effects, which returns the text of a run in the width, colour and detail of the style. Features
+add rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import UsageError
 from ..features import features
-from ..hardware.devices import registered
 from ..terminal import escaped, short_lines, visible
 from .style import SIMULATED, DialectName, Style
 
 if TYPE_CHECKING:
-    from importlib import metadata
-
     from ..document import Document
-    from ..judging.check import Check
     from ..judging.judged import Judged
     from ..results.read_many import Unreadable
     from .checked_runs import CheckedRun
@@ -37,9 +33,6 @@ __all__ = [
     "render",
 ]  # fmt: skip
 
-#: Group of the entry points of formats of other packages.
-GROUP = "wirespeed.reports"
-
 #: Text, text with colours for a terminal, or JSON.
 Form = Literal["text", "terminal", "json"]
 _PLAIN = Style()
@@ -47,28 +40,13 @@ Report = Callable[["Document", Style], str]
 
 
 @dataclass(frozen=True)
-class _StyleOfOthers(Style):
-    """The style that formats of other packages get, whose functions take a Document: with its verdicts."""
-
-    judged: Judged = field(kw_only=True)
-
-    def check(self, _: Document) -> Check:
-        """The verdicts on the Document."""
-        return self.judged.check
-
-
-def _arguments_of_others(judged: Judged, style: Style) -> tuple[Document, Style]:
-    return judged.document, _StyleOfOthers(**vars(style), judged=judged)
-
-
-@dataclass(frozen=True)
 class ReportFormat:
-    """A format: a module, or an object with its functions.
+    """A format: a module.
 
     All have ``render(judged, style) -> str``. Those that ``wirespeed check`` offers also have
     ``part(judged, style)``, which returns what a run adds to the report of several, for
     ``joined(runs: Sequence[CheckedRun], unreadable, style) -> str``, which a feature may have in its place
-    (``Feature.joined``). Formats of other packages get the Document in place of ``judged``.
+    (``Feature.joined``).
 
     Attributes:
         name: Name that ``--format`` accepts.
@@ -79,8 +57,6 @@ class ReportFormat:
         short: Whether lines of text are shortened to `LONGEST_LINE`; rows of numbers are not.
         module: Its module; empty for that of this package with its name, with ``_`` for ``-``. Behind a
             colon its function if that is not ``render``.
-        point: What another package registered in place of a module: the function ``render``, or an object
-            with all functions.
     """
 
     name: str
@@ -90,24 +66,9 @@ class ReportFormat:
     qualified: bool = False
     short: bool = False
     module: str = ""
-    point: metadata.EntryPoint | None = None
-
-    @classmethod
-    def of(cls, point: metadata.EntryPoint) -> ReportFormat:
-        """The row of a format of another package: attributes of what it registered, or defaults."""
-        loaded, name = point.load(), point.name
-        form: Form = getattr(loaded, "form", "json" if name.endswith("json") else "terminal")
-        suffixes = tuple(getattr(loaded, "suffixes", ()))
-        return cls(name, form, suffixes, hasattr(loaded, "joined"), True, point=point)
-
-    def _arguments(self, judged: Judged, style: Style) -> tuple[Judged | Document, Style]:
-        """The arguments of ``render`` and ``part``."""
-        return (judged, style) if self.point is None else _arguments_of_others(judged, style)
 
     @property
     def _functions(self) -> Any:
-        if self.point is not None:
-            return self.point.load()
         module, _, function = (self.module or f"{__package__}.{self.name.replace('-', '_')}").partition(":")
         functions = import_module(module)
         return getattr(functions, function) if function else functions
@@ -122,17 +83,17 @@ class ReportFormat:
             names = ", ".join(row.name for row in FORMATS if row.qualified)
             raise UsageError(f"{self.name} does not show a qualification of nodes; choose one of {names}")
         functions = self._functions
-        text: str = getattr(functions, "render", functions)(*self._arguments(judged, style))
+        text: str = getattr(functions, "render", functions)(judged, style)
         return self._neutral(text, style)
 
     def part(self, judged: Judged, style: Style) -> Any:
         """What a checked run adds to the report of several; processes send it to each other."""
-        return self._functions.part(*self._arguments(judged, style))
+        return self._functions.part(judged, style)
 
     def joined(self, runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
         """The report of several checked runs, and of the files that cannot be read or judged."""
         own = (one.named(one.joined[self.name]) for one in features() if self.name in one.joined)
-        function = (None if self.point else next(own, None)) or self._functions.joined
+        function = next(own, None) or self._functions.joined
         return self._neutral(function(runs, unreadable, style), style)
 
     def _neutral(self, text: str, style: Style) -> str:
@@ -142,9 +103,9 @@ class ReportFormat:
         """
         if self.form == "json":
             return escaped(text)
-        if self.form == "terminal" and self.point is None:
+        if self.form == "terminal":
             return text
-        text = visible(text, colored=style.color and self.form == "terminal")
+        text = visible(text)
         return short_lines(text) if self.short else text
 
 
@@ -156,7 +117,6 @@ FORMATS = (
     ReportFormat("csv", suffixes=(".csv",)),
     ReportFormat("html", suffixes=(".html", ".htm"), checked=True, qualified=True),
     ReportFormat("markdown", suffixes=(".md",), checked=True, qualified=True),
-    ReportFormat("github", qualified=True),
     ReportFormat("junit", suffixes=(".xml",), checked=True, qualified=True),
     ReportFormat("prometheus", suffixes=(".prom",), checked=True, qualified=True),
     *(
@@ -167,31 +127,30 @@ FORMATS = (
 )
 
 
+#: Former names of formats.
+FORMER = {"github": "markdown"}
+
+
 def formats() -> list[str]:
-    """The names of all formats: those of this package, then those of others."""
-    others = (point.name for point in registered(GROUP))
-    return list(dict.fromkeys((*(row.name for row in FORMATS), *sorted(others))))
+    """The names of all formats."""
+    return [row.name for row in FORMATS]
 
 
 def find(name: str) -> ReportFormat:
-    """The format with this name; one of another package takes precedence.
+    """The format with this name, or former name.
 
     Raises:
         UsageError: If the format does not exist; the message lists all.
     """
-    for point in registered(GROUP):
-        if point.name == name:
-            return ReportFormat.of(point)
     for row in FORMATS:
-        if row.name == name:
+        if row.name == FORMER.get(name, name):
             return row
     raise UsageError(f"there is no format {name!r}; choose one of {', '.join(formats())}")
 
 
 def format_of_suffix(suffix: str) -> str:
     """The name of the format of files with a suffix; empty if there is none."""
-    others = map(ReportFormat.of, registered(GROUP))
-    return next((row.name for row in (*FORMATS, *others) if suffix in row.suffixes), "")
+    return next((row.name for row in FORMATS if suffix in row.suffixes), "")
 
 
 def render(document: Document | Judged, format: str | Report = "table", style: Style = _PLAIN) -> str:
@@ -199,7 +158,7 @@ def render(document: Document | Judged, format: str | Report = "table", style: S
 
     Args:
         document: The run to show. Its values are judged by their limits, unless it is a ``Judged``.
-        format: Name of a format, of this package or another one, or a function ``report(document, style) ->
+        format: Name of a format, or a function ``report(document, style) ->
             str``.
         style: Width, colour and verbosity.
 
@@ -214,4 +173,4 @@ def render(document: Document | Judged, format: str | Report = "table", style: S
     judged = Judged.of(document)
     if isinstance(format, str):
         return find(format).render(judged, style)
-    return format(*_arguments_of_others(judged, style))
+    return format(judged.document, style)

@@ -207,21 +207,21 @@ def _ticks(xs: list[float], place: _Place, width: int) -> list[float]:
     return chosen[::-1]
 
 
-def steps(top: float, low: float = 0.0) -> list[float]:
-    """Round levels from just below the lowest value to just above the top.
+def steps(top: float) -> list[float]:
+    """Round levels from 0 to just above the top.
 
     Args:
-        top, low: Highest and lowest value, in the display unit.
+        top: Highest value, in the display unit.
 
     Returns:
         Levels in ascending order.
     """
     if top <= 0:
         return [0.0, 1.0]
-    raw = (top - low) / 4
+    raw = top / 4
     power = 10 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= raw)
-    return [i * step for i in range(math.floor(low / step), math.ceil(top / step) + 1)]
+    return [i * step for i in range(math.ceil(top / step) + 1)]
 
 
 def levels(low: float, high: float) -> list[float]:

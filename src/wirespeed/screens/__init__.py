@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import UsageError
-from ..reports import FORMATS, ReportFormat, find, formats
+from ..reports import FORMATS, ReportFormat, find
 
 #: The screen of ``wirespeed check``.
 TEXT = ReportFormat("text", "terminal", checked=True, qualified=True, module=f"{__name__}.check")
@@ -13,16 +13,15 @@ _OWN = {row.name: row for row in (TEXT, EXPLAINED)}
 
 
 def check_formats() -> list[str]:
-    """The names of the formats of ``wirespeed check``; formats of other packages may be none."""
-    own = {row.name: row.checked for row in FORMATS}
-    return [TEXT.name, *(name for name in formats() if own.get(name, True))]
+    """The names of the formats of ``wirespeed check``."""
+    return [TEXT.name, *(row.name for row in FORMATS if row.checked)]
 
 
 def check_format(name: str) -> ReportFormat:
     """The format of ``wirespeed check`` with this name.
 
     Raises:
-        UsageError: If a format of another package cannot show what a check found.
+        UsageError: If the format cannot show what a check found.
     """
     row = _OWN.get(name) or find(name)
     if not row.checked:

@@ -11,7 +11,7 @@ from ..collectives.operations import OPERATIONS, CollectiveOp, Setting
 from ..hardware.devices import kind_of
 from ..hardware.topology import Machine
 from ..measurement import Axis, Measurement, Place, Reduce, Unit
-from ..model import Collective, Engine, Memory, MemoryKind, Role
+from ..model import Collective, Engine, Memory, MemoryKind
 from ..units import GIB, MIB
 from .base import Layout, Pattern, Plan, PlanOptions, Testcase, size_axis
 
@@ -86,14 +86,14 @@ def collective(
 
 def work_of(
     setting: Setting, size: int, ranks: int, ends: tuple[Memory, ...], *,
-    in_place: bool = False, room: int = 0, role: Role = Role.MEASURED,
+    in_place: bool = False, room: int = 0,
 ) -> Collective:  # fmt: skip
     """A call of a collective on an array of a size, in bytes; ``room`` as in ``Collective``."""
     operation, width = setting.operation, setting.type.bytes
     counted = operation.moved(operation.counts(size // width, width, ranks), width, ranks)
     return Collective(
         operation.name, setting.type.name, setting.operator, setting.root, size, counted, ranks, ends,
-        in_place, room or size, operation.traffic, role,
+        in_place, room or size, operation.traffic,
     )  # fmt: skip
 
 

@@ -11,15 +11,14 @@ from wirespeed.features.transfers.parser import parse
 from wirespeed.features.transfers.program import of_line, of_transfers
 from wirespeed.features.transfers.resolve import resolve
 from wirespeed.hardware.topology import Machine
-from wirespeed.model import Access, Collective, Engine, Memory, MemoryKind, Operation, Role, Transfer
+from wirespeed.model import Access, Engine, MemoryKind, Operation, Role, Transfer
 
 EIGHT = describe("simulated:dgx-a100-8")
 CPUS = describe("simulated:cpu-2-sockets")
 
 
 def transfers(text: str, machine: Machine = EIGHT, size: int | None = None) -> list[Transfer]:
-    found = [one.work for one in resolve(parse(text), machine, size)]
-    return [work for work in found if isinstance(work, Transfer)]
+    return [one.work for one in resolve(parse(text), machine, size)]
 
 
 def test_the_arrow_says_who_executes() -> None:
@@ -50,25 +49,14 @@ def test_memory_is_allocated_as_its_executor_needs_it() -> None:
 
 
 def test_words_choose_engine_operation_shape_and_size() -> None:
-    (one,) = transfers("load numa0 -> void threads=3 64MiB", CPUS)
-    assert (one.role, one.operation, len(one.executor.cpus)) == (Role.LOAD, Operation.READ, 3)
+    (one,) = transfers("load numa0 -> numa1 threads=3 64MiB", CPUS)
+    assert (one.role, one.operation, len(one.executor.cpus)) == (Role.LOAD, Operation.COPY, 3)
     (three,) = transfers("gpu0 -> gpu1 sm_bulk blocks=8 threads=2")
     assert (three.engine, three.executor.blocks, three.executor.threads) == (Engine.SM_BULK, 8, 2)
     (four,) = transfers("latency gpu0 <- gpu1")
     assert (four.operation, four.engine, four.source, four.executor.device) == (
         Operation.CHASE, Engine.SM, four.destination, "gpu0",
     )  # fmt: skip
-    assert transfers("void -> gpu0")[0].operation is Operation.WRITE
-
-
-def test_a_broadcast_is_one_transfer_to_several_memories() -> None:
-    (one,) = transfers("gpu0 -> gpu1, gpu2 broadcast")
-    assert (str(one), one.bytes) == ("gpu0->gpu1+gpu2 by gpu0 (sm)", 2**29)
-    assert one.also == (Memory("gpu2", MemoryKind.DEVICE),)
-    several = [t.way for t in transfers("gpu[0-1] -> gpu2, gpu3 broadcast")]
-    assert several == ["gpu0->gpu2+gpu3", "gpu1->gpu2+gpu3"]
-    (loader,) = transfers("numa0 -> gpu0, gpu1 broadcast")
-    assert (loader.executor.device, loader.source.kind) == ("gpu0", MemoryKind.PINNED)
 
 
 def test_given_sizes_stay_and_others_follow_the_option() -> None:
@@ -77,17 +65,10 @@ def test_given_sizes_stay_and_others_follow_the_option() -> None:
 
 
 def test_no_core_works_for_two_transfers() -> None:
-    text = "latency numa0 <- numa0; numa0 -> void; numa0 -> numa1 threads=4"
+    text = "latency numa0 <- numa0; numa0 -> numa0; numa0 -> numa1 threads=4"
     cpus = [t.executor.cpus for t in transfers(text, CPUS)]
     assert len(cpus[0]) == 1 and len(cpus[2]) == 4
     assert sum(map(len, cpus)) == len({cpu for some in cpus for cpu in some}) == len(CPUS.numa[0].cores)
-
-
-def test_a_collective_stands_next_to_load_or_is_load() -> None:
-    works = [one.work for one in resolve(parse("load gpu0 -> gpu1; all_reduce 1GiB"), EIGHT)]
-    assert isinstance(works[0], Collective) and works[1].role is Role.LOAD
-    works = [one.work for one in resolve(parse("load all_reduce; gpu0 -> gpu1"), EIGHT)]
-    assert isinstance(works[1], Collective) and works[1].role is Role.LOAD
 
 
 #: A line, the column of its error, and a part of its message.
@@ -103,12 +84,6 @@ WRONG = [
     ("gpu0 -> gpu1 ce sm", 17, "the engine is given twice"),
     ("gpu0 -> gpu1 cpu", 14, "gpu0 executes with ce, sm, sm_bulk or sm_split, not with cpu"),
     ("gpu0 -> gpu1 blocks=8", 14, "only a kernel has blocks"),
-    ("gpu1, gpu2 <- gpu0 broadcast", 20, "write gpu0 -> gpu1, gpu2 broadcast, or by gpu1"),
-    ("gpu0 -> gpu1 broadcast", 14, "2 to 8 different destinations, not 1"),
-    ("gpu0 -> gpu1, gpu1 broadcast", 20, "2 to 8 different destinations, not 1"),
-    ("gpu0 -> gpu*, numa0 broadcast", 21, "2 to 8 different destinations, not 9"),
-    ("gpu0 -> gpu1, gpu2 ce broadcast", 23, "only a copy by a kernel (sm)"),
-    ("gpu0 -> gpu1, void broadcast", 20, "from one memory to others of the same process"),
     ("gpu0 -> gpu1 0B", 14, "out of range"),
     ("gpu[3-1] -> gpu0", 5, "is empty or too large"),
     ("gpu[1,1] -> gpu0", 1, "a number is given twice"),
@@ -117,17 +92,18 @@ WRONG = [
     ("near(gpu0 -> gpu0", 11, "expected ')'"),
     ("numa0 -> gpu0 by numa0", 1, "CPUs cannot access the memory of a GPU"),
     ("latency gpu0 -> gpu1", 14, "write latency gpu0 <- gpu1"),
-    ("void -> void", 1, "void is only one side"),
+    ("numa0 -> void", 10, "there is no memory 'void'"),
     ("numa0 -> numa0 threads=999", 1, "of them free, not 999"),
     ("numa0 -> numa0 blocks=8", 16, "only a kernel has blocks"),
     ("gpu0 -> gpu1 ce threads=8", 17, "only a kernel has threads"),
     ("rank0 -> rank1", 1, "this machine has no ranks"),
     ("storage0 -> gpu0", 1, "this machine has no storage"),
-    ("all_reduce", 1, "`wirespeed run -t all_reduce` measures it alone"),
-    ("all_reduce; gpu0 -> gpu1", 1, "cannot be measured at once"),
+    ("all_reduce", 1, "a collective is no transfer: `wirespeed run -t all_reduce` measures it"),
+    ("load all_reduce; gpu0 -> gpu1", 6, "a collective is no transfer"),
     ("load gpu0 -> gpu1", 1, "nothing is measured"),
     ("", 1, "there is no transfer"),
     ("gpu0 -> gpu1 rate=10GB/s", 14, "unknown word 'rate'"),
+    ("gpu0 -> gpu1, gpu2 broadcast", 20, "unknown word 'broadcast'"),
     ("gpu0 -> gpu0 triad", 14, "unknown word 'triad'"),
     ("up: gpu0 -> gpu1", 3, "unexpected character ':'"),
     ("$ -> gpu0", 1, "unexpected character '$'"),

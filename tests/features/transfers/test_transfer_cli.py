@@ -92,14 +92,3 @@ def test_python_takes_transfers(folder: Path) -> None:
     for what in (one, [one]):
         result = wirespeed.transfer(what, machine="simulated:hgx-h200-2", samples=3)
         assert result.document.testcases[0].description == "gpu0->gpu1 by gpu1 (sm)"
-
-
-def test_a_broadcast_is_limited_by_the_link_that_carries_it_several_times() -> None:
-    one, both = (
-        wirespeed.transfer(f"gpu0 -> gpu1{more} sm", machine="simulated:dgx-a100-8")
-        for more in ("", ", gpu2 broadcast")
-    )
-    (slow,), (fast,) = both.bandwidths.values(), one.bandwidths.values()
-    assert float(slow) == pytest.approx(float(fast) / 2, rel=0.02)
-    (cell,) = both.document.testcases[0].tables[0].cells
-    assert (cell.limit, cell.expected) == (150e9, None)

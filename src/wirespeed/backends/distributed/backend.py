@@ -80,7 +80,7 @@ class DistributedBackend(JobBackend):
 
     def refuses(self, measurement: Measurement) -> str | None:
         """Why the Measurement cannot run in this job, None if it can; the same in all processes."""
-        if not measurement.transfers or measurement.is_mixed:
+        if not measurement.transfers:
             return ""  # other backends run what is no transfer
         for transfer in measurement.transfers:
             ends = (transfer.source, transfer.destination, transfer.executor)
@@ -89,7 +89,7 @@ class DistributedBackend(JobBackend):
                     f"this is a job of {self.world.size} processes: only testcases between processes run "
                     "in it; start one process for the others"
                 )
-            if transfer.operation is not Operation.COPY or transfer.also or transfer.pace < 1:
+            if transfer.operation is not Operation.COPY or transfer.pace < 1:
                 return f"{transfer}: between processes, only copies to one memory are possible"
             gpu = kind_of(transfer.executor.device) is GPU
             engines = (Engine.CE, Engine.SM, Engine.SM_BULK) if gpu else (Engine.CPU,)

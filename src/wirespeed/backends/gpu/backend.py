@@ -13,7 +13,7 @@ from ...errors import BackendError, BackendLost, OutOfMemory
 from ...hardware.devices import Gpu
 from ...hardware.topology import Machine
 from ...measurement import Measurement
-from ...model import MOST_DESTINATIONS, Access, Engine, Memory, MemoryKind, Method, Operation, Role, Transfer
+from ...model import Access, Engine, Memory, MemoryKind, Method, Operation, Role, Transfer
 from ...options import RunOptions
 from ...tables import Quantity, State
 from ...units import MIB, format_size
@@ -358,10 +358,6 @@ _REASONS: tuple[tuple[Callable[[GpuBackend, Transfer, Any], Any], str], ...] = (
      "{gpu.name} has no peer access to {found.device}"),
     (lambda b, t, gpu: t.scattered and _refused_list(t), "{found}"),
     (_not_supported, "the engine {t.engine} does not support {t.operation}, only {found}"),
-    (lambda b, t, gpu: t.also and (t.operation, t.engine) != (Operation.COPY, Engine.SM),
-     "only a copy by a kernel (sm) writes to several memories"),
-    (lambda b, t, gpu: len(t.ends) - 1 > MOST_DESTINATIONS,
-     f"a kernel writes to {MOST_DESTINATIONS} memories at most"),
     (lambda b, t, gpu: t.engine is not Engine.CE and MemoryKind.PAGEABLE in {end.kind for end in t.ends},
      "kernels cannot access pageable memory"),
     (_lacks_bulk, "bulk copies require compute capability 9.0 or later; {gpu.name} has "

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import MeasurementTimeout, VerificationError
-from ...model import BUFFERS, MOST_DESTINATIONS, Engine, Memory, MemoryKind, Operation, Role, Transfer
+from ...model import BUFFERS, Engine, Memory, MemoryKind, Operation, Role, Transfer
 from ...options import RunOptions
 from ...peer_access import FLAG_S
 from ...units import KIB
@@ -32,12 +32,6 @@ class Buffers:
 
     sources: tuple[GpuBuffer, ...]
     destination: GpuBuffer | None
-    also: tuple[GpuBuffer, ...] = ()
-
-    @property
-    def destinations(self) -> tuple[GpuBuffer, ...]:
-        """All buffers that are written."""
-        return () if self.destination is None else (self.destination, *self.also)
 
 
 @dataclass(eq=False)
@@ -145,7 +139,6 @@ class Binder:
         buffers = Buffers(
             tuple(self.take(transfer.source, size, executor) for _ in range(sources)),
             self.take(transfer.destination, size, executor) if destinations else None,
-            tuple(self.take(memory, size, executor) for memory in transfer.also),
         )
         bound = BoundCopy(transfer, executor, buffers, amount=float(transfer.bytes), sharing=sharing)
         keys = keys_of(self._options.seed, index)[:2]
@@ -208,9 +201,8 @@ class Binder:
         regions = [(self._region(bound, b), k) for b, k in zip(filled, keys, strict=False)]
         text = str(transfer)
         if buffers.destination is not None and bound.verifies:
-            for destination in buffers.destinations:
-                there = self._region(bound, destination)
-                bound.expected.append(Expected(there, transfer.operation, keys, text))
+            there = self._region(bound, buffers.destination)
+            bound.expected.append(Expected(there, transfer.operation, keys, text))
             if transfer.engine is Engine.SM_SPLIT:
                 offset = _aligned(transfer.bytes)
                 regions.append((self._region(bound, buffers.destination, offset), keys[1]))
@@ -271,9 +263,7 @@ class Binder:
         form = shape(transfer, device.multiprocessors, device.shared_memory, bound.sharing)
         bound.amount = float(transfer.bytes * form.passes)
         origin = [pointer(buffer.address) for buffer in buffers.sources]
-        to = [pointer(buffer.address) for buffer in buffers.destinations]
-        if transfer.also:
-            to += [pointer(0)] * (MOST_DESTINATIONS - len(to))
+        to = [pointer(buffers.destination.address)] if buffers.destination is not None else []
         size = wide(transfer.bytes)
         values: list[Any] = [*to, *origin, size]
         passes: int | None = None
@@ -282,8 +272,6 @@ class Binder:
                 values.append(wide(_aligned(transfer.bytes)))
             elif transfer.engine is Engine.SM_BULK:
                 values.append(narrow(form.chunk))
-            elif transfer.also:
-                values.append(narrow(len(buffers.destinations)))
             passes = len(values)
             values.append(narrow(1))
         elif transfer.operation is Operation.WRITE:

@@ -74,8 +74,6 @@ def shape(transfer: Transfer, multiprocessors: int, shared_memory: int, sharing:
         # is measured. (A single pass over the buffer is a fifth slower if two GPUs share a host's memory.)
         grid = strided if chosen else _covering(2 * transfer.bytes, MOST_THREADS)
         return LaunchConfig("copy", "copy_split", *grid, loops=True, passes=1 if chosen else _SPLIT_PASSES)
-    if transfer.also:
-        return LaunchConfig("copy", "copy_broadcast", *strided, loops=True)
     covering = _covering(transfer.bytes, MOST_THREADS)
     if transfer.operation is Operation.READ:
         return LaunchConfig("stream", "read", *strided, loops=False)

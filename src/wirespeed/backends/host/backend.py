@@ -58,8 +58,6 @@ class HostBackend(Backend):
             return "CPUs do not compute in half precision; use saxpy"
         if transfer.operation is Operation.SIGNAL:
             return "a signal is between two GPUs"
-        if transfer.also:
-            return "CPUs write to one memory"
         if not transfer.executor.cpus:
             return f"{transfer.executor} has no CPUs"
         if transfer.operation is Operation.CHASE and len(transfer.executor.cpus) > 1:

@@ -16,7 +16,7 @@ from ...options import RunOptions
 from ...units import format_size
 from ..base import Backend, BackendDetails, Prepared
 from ..collective_backend import CollectiveBackend
-from .collectives import SimulatedMix, connect
+from .collectives import connect
 from .hardware import SimulatedHardware
 from .pairs import SimulatedPair
 from .prepared import SimulatedMeasurement
@@ -49,8 +49,6 @@ class SimulatedBackend(Backend):
         self._allocate(measurement)
         if measurement.collective:
             return self._of_collectives(measurement.collective, options).prepare(measurement, options)
-        if measurement.is_mixed:
-            return SimulatedMix(self.hardware, measurement, options)
         if isinstance(measurement.works[0], Message | Sharing):
             return SimulatedPair(self.hardware, measurement, options)
         return SimulatedMeasurement(self.hardware, measurement, options)
@@ -61,8 +59,7 @@ class SimulatedBackend(Backend):
         for transfer in measurement.transfers:
             sources, destinations = BUFFERS[transfer.operation]
             needed[self.machine.vertex(transfer.source)] += sources * transfer.bytes
-            for end in transfer.ends[1:]:
-                needed[self.machine.vertex(end)] += destinations * transfer.bytes
+            needed[self.machine.vertex(transfer.destination)] += destinations * transfer.bytes
         for vertex, size in needed.items():
             free = self.hardware.free_bytes(vertex)
             if size > free:

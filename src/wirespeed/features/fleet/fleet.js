@@ -35,12 +35,6 @@ heads.forEach((head, column) => {
   head.replaceChildren(button);
 });
 
-// A mark of a strip plot leads to the row of its node.
-document.querySelector("#main").addEventListener("click", (event) => {
-  const dot = event.target.closest(".dot");
-  if (dot) location.hash = `node-${dot.dataset.node}`;
-});
-
 const filter = document.getElementById("filter");
 const texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
 filter.addEventListener("input", () => {

@@ -1,32 +1,26 @@
-"""Render many nodes as a page: one row per node, strip plots, outliers, and what separates groups."""
+"""Render many nodes as a page: one row per node, outliers, and what separates groups."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...judging.run_summary import OF_RUNS, RunSummary
 from ...judging.verdict import Verdict
 from ...reports.checked_runs import CheckedRun, unique_names
-from ...reports.html.charts import Element, add, drawing, fitted, markup
 from ...reports.html.comparison import letter
 from ...reports.html.headline import banner, date
 from ...reports.html.templates import rendered, source
-from ...reports.looks import shown
-from ...reports.plot import steps
 from ...reports.style import Style
 from ...reports.values import GLANCE, number
 from ...results.read_many import Unreadable
 from ...results.settings import NVLINKS
-from ...statistics import grouped, median
+from ...statistics import grouped
 from ...units import GB, many
 from ...version import __version__
-from .analysis import QUANTITIES, Fleet, TwoGroups, analyse
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
+from .analysis import Fleet, TwoGroups, analyse
 
 #: Verdict of some nodes in a sentence: of one node, and of several.
 _VERBS = {
@@ -35,25 +29,10 @@ _VERBS = {
     Verdict.INTERRUPTED: ("was interrupted", "were interrupted"),
     Verdict.NOT_JUDGED: ("is not judged", "are not judged"), Verdict.PASS: ("passes", "pass"),
 }  # fmt: skip
-#: Shape of a dot by CSS class, as a path around its centre.
-_SHAPES = {
-    "pass": "M-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0",
-    "fail": "M-3.5 -3.5L3.5 3.5M3.5 -3.5L-3.5 3.5",
-    "warn": "M-3.5 3L3.5 3L0 -3.5Z",
-    "busy": "M-3.5 3L3.5 3L0 -3.5Z",
-    "unknown": "M-2.5 -2.5H2.5V2.5H-2.5Z",
-}
-#: Pixels of a distribution: width, margins, heights of its name, its dots or bars, and the axis.
-_WIDTH, _LEFT, _RIGHT, _NAME, _BAND, _AXIS = 440.0, 20.0, 48.0, 20.0, 72.0, 22.0
-#: Pixels of a dot, which is also the width of a bar.
-_DOT = 6.0
-#: Maximum number of models in a strip plot, of lines of outliers, and of hosts in a line.
-_MOST_MODELS, _MOST_OUTLIERS, _MOST_HOSTS = 6, 20, 30
+#: Maximum number of lines of outliers, and of hosts in a line.
+_MOST_OUTLIERS, _MOST_HOSTS = 20, 30
 #: Maximum number of findings, of hosts of each, and of separating attributes in the first screen.
 _MOST_FINDINGS, _FEW_HOSTS, _MOST_SEPARATED = 4, 8, 2
-#: Minimum length of an axis as a fraction of its values: smaller differences are noise.
-_AXIS_FRACTION = 0.1
-_STRIPS = {"typical": "median of each node", "lowest": "lowest value of each node"}
 
 
 def joined(runs: Sequence[CheckedRun], unreadable: Sequence[Unreadable], style: Style) -> str:
@@ -103,8 +82,6 @@ def fleet_page(nodes: Sequence[RunSummary], failures: Sequence[str] = ()) -> str
         most=_MOST_HOSTS,
         few=_FEW_HOSTS,
         failures=failures,
-        strips=[_strips(fleet, letters, title) for title in titles],
-        more_models=max(0, len(fleet.models) - _MOST_MODELS),
         titles=titles,
         nodes=fleet.nodes,
         labels=fleet.labels,
@@ -194,89 +171,3 @@ def _notes(fleet: Fleet, index: int, title: str) -> list[str]:
         for quantity, name in (("typical", ""), ("lowest", "lowest "))
         if (change := fleet.outliers.get((index, title, quantity)))
     ]
-
-
-def _strips(fleet: Fleet, letters: Mapping[str, str], title: str) -> dict[str, Any]:
-    """Title and chart of a key figure: two distributions of the nodes of each model."""
-    strips = []
-    for model in list(fleet.models)[:_MOST_MODELS]:
-        figures = {
-            i: figure
-            for i in fleet.models[model]
-            for figure in fleet.nodes[i].figures
-            if figure.title == title
-        }
-        for quantity, value_of in QUANTITIES.items():
-            if figures:
-                name = f"{letters[model]}: {_STRIPS[quantity]}" if len(letters) > 1 else _STRIPS[quantity]
-                strips.append((name, {i: value_of(figure) / GB for i, figure in figures.items()}))
-    shown = [value for _, values in strips for value in values.values()]
-    return {"title": title, "chart": _chart(fleet, title, strips) if shown else ""}
-
-
-def _chart(fleet: Fleet, title: str, strips: Sequence[tuple[str, Mapping[int, float]]]) -> Markup:
-    """Distributions with a common axis."""
-    low, high = _range(value for _, values in strips for value in values.values())
-    scale = (_WIDTH - _LEFT - _RIGHT) / (high - low)
-    height = len(strips) * (_NAME + _BAND) + _AXIS
-    svg = drawing(_WIDTH, height, f"{title}, GB/s: distribution of the nodes")
-    for tick in (level for level in steps(high, low) if low <= level <= high):
-        x = _LEFT + (tick - low) * scale
-        add(svg, "line", "grid", x1=x, y1=_NAME, x2=x, y2=height - _AXIS)
-        add(svg, "text", "tick middle", f"{tick:.4g}", x=x, y=height - 6)
-    add(svg, "text", "tick end", "GB/s", x=_WIDTH - 2, y=height - 6)
-    for row, (name, values) in enumerate(strips):
-        top = row * (_NAME + _BAND)
-        middle = median(sorted(values.values()))
-        x = _LEFT + (middle - low) * scale
-        add(svg, "line", "median", x1=x, y1=top + _NAME, x2=x, y2=top + _NAME + _BAND)
-        base = top + _NAME + _BAND
-        add(svg, "line", "axis", x1=_LEFT, y1=base, x2=_WIDTH - _RIGHT, y2=base)
-        places = {i: _LEFT + (value - low) * scale for i, value in values.items()}
-        tallest = _distribution(svg, fleet, values, places, base)
-        bars = f"; bars up to {many(tallest, 'node')}" if tallest else ""
-        label = f"{name}; median {number(middle, digits=GLANCE)} GB/s{bars}"
-        add(svg, "text", "soft", fitted(label, _WIDTH + _RIGHT), x=_LEFT, y=top + 13)
-    return markup(svg)
-
-
-def _distribution(
-    svg: Element, fleet: Fleet, values: Mapping[int, float], places: Mapping[int, float], base: float
-) -> int:
-    """Stack a dot for each node; of many nodes those that pass are bars, and the others marks before them.
-
-    Returns:
-        The number of nodes of the highest bar; 0 without bars.
-    """
-    columns = grouped((round(places[i] / _DOT), i) for i in sorted(places))
-    tallest = max(map(len, columns.values()))
-    as_bars = tallest * _DOT > _BAND
-    for column, members in columns.items():
-        x = column * _DOT
-        dots = [i for i in members if not as_bars or not fleet.nodes[i].passes]
-        if len(dots) < len(members):
-            passing = [values[i] for i in members if fleet.nodes[i].passes]
-            tall = max(1.5, len(passing) / tallest * _BAND)
-            bar = add(svg, "rect", "count", x=x - _DOT / 2, y=base - tall, width=_DOT - 0.5, height=tall)
-            ends = dict.fromkeys(number(end, digits=GLANCE) for end in (min(passing), max(passing)))
-            add(bar, "title", text=f"{' to '.join(ends)} GB/s: {many(len(passing), 'node')}, PASS")
-        step = min(_DOT, _BAND / max(1, len(dots)))
-        for k, i in enumerate(dots):
-            _dot(svg, fleet, i, values[i], x, base - _DOT / 2 - k * step)
-    return tallest if as_bars else 0
-
-
-def _dot(svg: Element, fleet: Fleet, index: int, value: float, x: float, y: float) -> None:
-    """Add the dot of a node; the shape shows the verdict."""
-    node = fleet.nodes[index]
-    css = shown(node.verdict).css
-    where = f"translate({x:.1f} {y:.1f})"
-    dot = add(svg, "path", f"dot {css}", d=_SHAPES[css], transform=where, data_node=str(index))
-    add(dot, "title", text=f"{fleet.labels[index]}: {number(value, digits=GLANCE)} GB/s, {node.word}")
-
-
-def _range(values: Iterable[float]) -> tuple[float, float]:
-    values = list(values)
-    low, high = min(values), max(values)
-    margin = max((high - low) * 0.03, (high * _AXIS_FRACTION - (high - low)) / 2) or 1.0
-    return max(0.0, low - margin), high + margin

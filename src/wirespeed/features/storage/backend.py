@@ -53,7 +53,7 @@ class StorageBackend(Backend):
             return f"storage has no engine {transfer.engine}"
         kinds = {transfer.source.kind, transfer.destination.kind} - {MemoryKind.FILE}
         ends = {transfer.source.device, transfer.destination.device}
-        if len(kinds) != 1 or transfer.operation is not Operation.COPY or transfer.also:
+        if len(kinds) != 1 or transfer.operation is not Operation.COPY:
             return "storage is read to the memory of the host or a GPU, or written from it"
         if len(ends & self._devices.keys()) != 1 or len(ends & (self._nodes | self._gpus.keys())) != 1:
             return "only named folders of this host are measured"

@@ -13,7 +13,6 @@ from ...hardware.devices import kinds
 from ...model import FILE_ENGINES, Engine, Role
 from ...units import parse_size
 from .syntax import (
-    CollectiveStatement,
     Devices,
     LanguageError,
     Line,
@@ -34,8 +33,6 @@ ALL = {f"{kind}s": kind for kind in KINDS}
 #: storage has testcases.
 _NO_WORDS = (Engine.NCCL, Engine.MPI, Engine.CUBLAS, *FILE_ENGINES)
 ENGINES = {str(engine): engine for engine in Engine if engine not in _NO_WORDS}
-#: Word for one transfer to all destinations.
-BROADCAST = "broadcast"
 ARROWS = {"->": False, "to": False, "<-": True, "from": True}
 #: Words that begin or join, so that they are no names of devices.
 _RESERVED = ("load", "latency", "by", "and", "to", "from")
@@ -135,7 +132,7 @@ class _LineParser:
 
     def line(self) -> Line:
         """Parse statements up to the end of the text."""
-        statements: list[Statement | CollectiveStatement] = []
+        statements: list[Statement] = []
         while True:
             while self.accept(";"):
                 pass
@@ -148,14 +145,10 @@ class _LineParser:
             raise self.wrong("there is no transfer; write e.g. gpu0 -> gpu1")
         return Line(self.source, tuple(statements), tuple(self.settings))
 
-    def statement(self) -> Statement | CollectiveStatement:
-        """Parse a transfer or a collective."""
+    def statement(self) -> Statement:
+        """Parse a transfer, or several with the same words."""
         start = self.token.start
         role = Role.LOAD if self.accept("load") else Role.MEASURED
-        if self.token.text in OPERATIONS:
-            operation = self.take().text
-            words, places = self.words(only=("size",))
-            return CollectiveStatement(operation, words.get("size"), role, (start, self._end()))
         latency = self.accept("latency")
         left = self.devices()
         arrow = self.take()
@@ -207,8 +200,6 @@ class _LineParser:
     def named(self) -> Devices:
         """Parse the name of one device or of several."""
         token = self.take()
-        if token.text == "void":
-            return Devices(token.text, (), (), None, token.span)
         if token.text in ALL:
             kind, indices = ALL[token.text], None
         else:
@@ -218,7 +209,7 @@ class _LineParser:
             kind = match[1]
             indices = self._range(int(match[2]), token) if match[2] else self._several(token)
         owned = self.named() if kind == "rank" and self.accept(".") else None
-        if owned and (owned.kind in ("rank", "void") or owned.indices is None or len(owned.indices) > 1):
+        if owned and (owned.kind == "rank" or owned.indices is None or len(owned.indices) > 1):
             raise self.wrong("expected one device of the rank, such as gpu0", owned.span)
         return Devices(kind, indices, (), owned, (token.start, self._end()))
 
@@ -226,10 +217,13 @@ class _LineParser:
         if token.kind == "end of text" or token.kind != "word" or token.text in _RESERVED:
             shown = repr(token.text) if token.text else "the end of the text"
             return self.wrong(f"expected a memory such as gpu0, numa0 or near(gpu0), not {shown}", token.span)
+        if token.text in OPERATIONS:
+            hint = f"`wirespeed run -t {token.text}` measures it"
+            raise self.wrong(f"a collective is no transfer: {hint}", token.span)
         if token.text.rstrip("0123456789") in _CALLED_OTHERWISE:
             hint = "host memory is numa0, or near(gpu0) for that next to gpu0; all of it is numas"
             return self.wrong(f"there is no memory {token.text!r}; {hint}", token.span)
-        names = (*FUNCTIONS, *ALL, *(f"{kind}0" for kind in KINDS), "void", *OPERATIONS)
+        names = (*FUNCTIONS, *ALL, *(f"{kind}0" for kind in KINDS))
         return self.wrong(f"there is no memory {token.text!r}; {nearest(token.text, names)}", token.span)
 
     def _number(self) -> int:
@@ -269,7 +263,7 @@ class _LineParser:
             raise self.wrong("a number is given twice", (token.start, self._end()))
         return tuple(numbers)
 
-    def words(self, only: tuple[str, ...] = ()) -> tuple[dict[str, Any], dict[str, Span]]:
+    def words(self) -> tuple[dict[str, Any], dict[str, Span]]:
         """Parse engine, size and the other words of a statement."""
         values: dict[str, Any] = {}
         places: dict[str, Span] = {}
@@ -280,8 +274,6 @@ class _LineParser:
             if name in ("copies", "samples"):
                 self.settings.append(RunSetting(name, value, span))
                 continue
-            if only and name not in only:
-                raise self.wrong(f"{token.text} is not possible here; only a size is", span)
             if name in values:
                 raise self.wrong(f"the {name} is given twice", span)
             values[name], places[name] = value, span
@@ -294,13 +286,11 @@ class _LineParser:
             return "size", self._converted(parse_size, token.text, token.span)
         if token.text in ENGINES:
             return "engine", ENGINES[token.text]
-        if token.text == BROADCAST:
-            return token.text, True
         if token.text in _KEYS:
             if not self.accept("="):
                 raise self.wrong(f"expected '=' and a value after {token.text}")
             return token.text, self.count()
-        valid = (*ENGINES, BROADCAST, *(f"{key}=" for key in _KEYS))
+        valid = (*ENGINES, *(f"{key}=" for key in _KEYS))
         shown = repr(token.text) if token.text else "the end of the text"
         if token.kind == "word":
             raise self.wrong(f"unknown word {shown}; {nearest(token.text, valid)}", token.span)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...collectives.operations import OPERATIONS
 from ...errors import UsageError
 from ...hardware.topology import Machine
 from ...measurement import Axis, Measurement, Place, Reduce, Unit
-from ...model import Collective, Engine, Role, Transfer
+from ...model import Engine, Role, Transfer
 from ...options import PlanOptions
 from ...testcases.table import Layout, Plan, Testcase, WaivedCell
 from ...units import some
@@ -98,7 +97,9 @@ def of_transfers(transfers: Iterable[Transfer]) -> Program:
 
 
 def _label(transfer: Transfer) -> str:
-    return f"{transfer.executor.device} from {transfer.source}" if _is_latency(transfer) else transfer.way
+    if transfer.operation.is_latency:
+        return f"{transfer.executor.device} from {transfer.source}"
+    return transfer.way
 
 
 def _testcase(text: str, works: Callable[[Machine, PlanOptions], Sequence[Labelled]]) -> Testcase:
@@ -145,10 +146,7 @@ def _values(works: Sequence[Labelled]) -> Iterator[tuple[str, Unit, Place]]:
     for i, each in enumerate(works):
         if each.work.role is Role.LOAD:
             continue
-        if isinstance(each.work, Collective):
-            factor = OPERATIONS[each.work.operation].factor(each.work.ranks)
-            yield each.label, Unit.RATE, Place("", 0, 0, Reduce.BUS, (i,), factor)
-        elif _is_latency(each.work):
+        if each.work.operation.is_latency:
             yield each.label, Unit.TIME, Place("", 0, 0, Reduce.LATENCY, (i,))
         else:
             rates.append(i)
@@ -157,15 +155,11 @@ def _values(works: Sequence[Labelled]) -> Iterator[tuple[str, Unit, Place]]:
         yield "sum", Unit.RATE, Place("", 0, 0, Reduce.SUM, tuple(rates))
 
 
-def _is_latency(work: Transfer | Collective) -> bool:
-    return isinstance(work, Transfer) and work.operation.is_latency
-
-
-def _barrier(machine: Machine, works: Sequence[Transfer | Collective]) -> str:
+def _barrier(machine: Machine, works: Sequence[Transfer]) -> str:
     """Why a GPU cannot reach the memory of another; empty if all can."""
     peers = {gpu.name: gpu.peers for gpu in machine.gpus}
     for work in works:
-        if isinstance(work, Transfer) and work.executor.rank is None and work.executor.device in peers:
+        if work.executor.rank is None and work.executor.device in peers:
             executor = work.executor.device
             for end in work.ends:
                 if end.device in peers and end.device != executor and end.device not in peers[executor]:

@@ -6,26 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from ...collectives.operations import OPERATIONS
 from ...hardware.devices import is_host, kind_of
 from ...hardware.topology import Machine
 from ...model import (
-    MOST_DESTINATIONS,
-    Collective,
     Engine,
     Executor,
     Memory,
     MemoryKind,
     Operation,
-    Role,
     Transfer,
 )
 from ...statistics import grouped
 from ...testcases.base import DEFAULT_SIZE
-from ...testcases.collectives import default_size, members, usual, work_of
 from ...testcases.device import CHASE_SIZE
 from ...testcases.host import chase_size, streaming_size
-from .syntax import CollectiveStatement, Devices, LanguageError, Line, Source, Span, Statement
+from .syntax import Devices, LanguageError, Line, Source, Span, Statement
 
 #: Largest number of transfers in a line.
 MOST_TRANSFERS = 4096
@@ -34,27 +29,27 @@ _KERNELS = (Engine.SM, Engine.SM_BULK, Engine.SM_SPLIT)
 
 @dataclass(frozen=True)
 class Labelled:
-    """A work with the label of its result.
+    """A transfer with the label of its result.
 
     Attributes:
-        work: The work.
+        work: The transfer.
         label: Its label, such as ``gpu0->gpu1``.
     """
 
-    work: Transfer | Collective
+    work: Transfer
     label: str
 
 
 @dataclass(frozen=True)
 class _End:
-    """A device of one side: the name by which sides are paired, and its memory (None for void)."""
+    """A device of one side: the name by which sides are paired, and its memory."""
 
     base: str
-    memory: Memory | None
+    memory: Memory
 
 
-def resolve(line: Line, machine: Machine, size: int | None = None) -> tuple[Labelled, ...]:
-    """The works of a line on a machine.
+def resolve(line: Line, machine: Machine, size: int | None = None) -> list[Labelled]:
+    """The transfers of a line on a machine.
 
     Args:
         line: The line.
@@ -65,39 +60,14 @@ def resolve(line: Line, machine: Machine, size: int | None = None) -> tuple[Labe
         LanguageError: If a name does not exist on the machine, or a transfer is not possible.
     """
     works: list[Labelled] = []
-    statements: list[Statement | CollectiveStatement] = []
+    statements: list[Statement] = []
     resolver = _Resolver(line.source, machine, size)
     for statement in line.statements:
         works += resolver.works(statement)
         statements += [statement] * (len(works) - len(statements))
         if len(works) > MOST_TRANSFERS:
             raise resolver.too_many(statement)
-    return _ordered(resolver.with_cores(works, statements), line)
-
-
-def _ordered(works: list[Labelled], line: Line) -> tuple[Labelled, ...]:
-    """The works of a line; next to a collective, those that are measured come first.
-
-    Raises:
-        LanguageError: If a line has two collectives, or measures a collective and transfers at once.
-    """
-    collectives = [labelled.work for labelled in works if isinstance(labelled.work, Collective)]
-    if not collectives:
-        return tuple(works)
-    statement = next(statement for statement in line.statements if isinstance(statement, CollectiveStatement))
-    if len(collectives) > 1:
-        raise line.source.error("a line has at most one collective", *statement.span)
-    if len(works) == 1:
-        alone = f"`wirespeed run -t {statement.operation}` measures it alone"
-        raise line.source.error(f"there is no transfer next to the collective; {alone}", *statement.span)
-    roles = {labelled.work.role for labelled in works if labelled.work is not collectives[0]}
-    if len(roles) > 1 or statement.role in roles:
-        raise line.source.error(
-            "a collective and transfers cannot be measured at once: put load before the collective, or "
-            "before all transfers",
-            *statement.span,
-        )
-    return tuple(sorted(works, key=lambda labelled: labelled.work.role is Role.LOAD))
+    return resolver.with_cores(works, statements)
 
 
 class _Resolver:
@@ -111,70 +81,31 @@ class _Resolver:
     def wrong(self, message: str, span: Span) -> LanguageError:
         return self.source.error(message, *span)
 
-    def too_many(self, statement: Statement | CollectiveStatement) -> LanguageError:
+    def too_many(self, statement: Statement) -> LanguageError:
         return self.wrong(f"more than {MOST_TRANSFERS} transfers; use fewer devices", statement.span)
 
-    def works(self, statement: Statement | CollectiveStatement) -> list[Labelled]:
+    def works(self, statement: Statement) -> list[Labelled]:
         """The works that a statement starts."""
-        if isinstance(statement, CollectiveStatement):
-            return [self._collective(statement)]
-        flows = self._broadcasts(statement) if statement.words.broadcast else self._pairs(statement)
         return [
             Labelled(self._transfer(statement, *flow, executor), _label(statement, *flow))
-            for flow in flows
-            for executor in self._executors(statement, flow[0], flow[1][0])
+            for flow in self._pairs(statement)
+            for executor in self._executors(statement, *flow)
         ]
 
-    def _collective(self, statement: CollectiveStatement) -> Labelled:
-        """A collective of all GPUs or ranks, of floats and the sum, out of place."""
-        operation, ends = OPERATIONS[statement.operation], members(self.machine)
-        if len(ends) < 2:
-            raise self.wrong(f"{operation.name} requires at least two GPUs", statement.span)
-        if reason := operation.why_not(len(ends)):
-            raise self.wrong(reason, statement.span)
-        size = statement.size or self.size or default_size(self.machine)
-        work = work_of(usual(operation), size, len(ends), ends, role=statement.role)
-        return Labelled(work, operation.name)
-
-    def _pairs(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
+    def _pairs(self, statement: Statement) -> list[tuple[_End, _End]]:
         """Pair the two sides: device by device if both name the same devices, else all with all."""
         sources, destinations = self.ends(statement.sources), self.ends(statement.destinations)
         if len(sources) > 1 and [end.base for end in sources] == [end.base for end in destinations]:
-            return [(a, (b,)) for a, b in zip(sources, destinations, strict=True)]
+            return list(zip(sources, destinations, strict=True))
         if len(sources) * len(destinations) > MOST_TRANSFERS:
             raise self.too_many(statement)
-        return [(a, (b,)) for a, b in product(sources, destinations)]
-
-    def _broadcasts(self, statement: Statement) -> list[tuple[_End, tuple[_End, ...]]]:
-        """Each source with all destinations, which must be memories of one process."""
-        span = statement.places["broadcast"]
-        if statement.pulls and not statement.executors:
-            raise self.wrong(
-                "one device executes a broadcast: write gpu0 -> gpu1, gpu2 broadcast, or by gpu1 behind the "
-                "memories", span,
-            )  # fmt: skip
-        targets = tuple(self.ends(statement.destinations))
-        broadcasts = []
-        for source in self.ends(statement.sources):
-            if any(end.memory is None or end.memory.rank is not None for end in (source, *targets)):
-                raise self.wrong("a broadcast is from one memory to others of the same process", span)
-            different = len({end.memory for end in targets})
-            if not 2 <= different == len(targets) <= MOST_DESTINATIONS:
-                raise self.wrong(
-                    f"a broadcast has 2 to {MOST_DESTINATIONS} different destinations, not {different}", span
-                )
-            broadcasts.append((source, targets))
-        return broadcasts
+        return list(product(sources, destinations))
 
     def ends(self, devices: Sequence[Devices]) -> list[_End]:
         """The memories of one side, in order."""
         return [end for named in devices for end in self._ends(named)]
 
     def _ends(self, devices: Devices) -> list[_End]:
-        if devices.kind == "void":
-            if devices.wrappers:
-                raise self.wrong("void has no memory near it", devices.span)
-            return [_End("void", None)]
         if devices.kind == "rank":
             ends = [self._rank(index, devices) for index in self._existing(devices)]
         else:
@@ -221,7 +152,6 @@ class _Resolver:
 
     def _wrapped(self, wrapper: str, end: _End, devices: Devices) -> _End:
         """The nearest host memory of a GPU, or pageable host memory."""
-        assert end.memory is not None
         if end.memory.rank is not None:
             raise self.wrong(
                 f"{wrapper}() is not possible for ranks, which own one memory each", devices.span
@@ -241,44 +171,32 @@ class _Resolver:
         return replace(end, memory=replace(end.memory, kind=MemoryKind.PAGEABLE))
 
     def _transfer(
-        self, statement: Statement, source: _End, destinations: Sequence[_End], executor: Executor
+        self, statement: Statement, source: _End, destination: _End, executor: Executor
     ) -> Transfer:
         words, places = statement.words, statement.places
-        given = [end.memory for end in (source, *destinations)]
-        count = sum(memory is not None for memory in given[:2])
-        if not count or (statement.latency and count < 2):
-            raise self.wrong("void is only one side of a transfer, and no side of a latency", statement.span)
+        given = source.memory, destination.memory
         kind = kind_of(executor.device)
         gpu = not kind.is_host
-        if any(memory and memory.kind is MemoryKind.FILE for memory in given):
+        if any(memory.kind is MemoryKind.FILE for memory in given):
             raise self.wrong("storage has testcases: `wirespeed run -p storage_`", statement.span)
         if not kind.engines:
             raise self.wrong(f"{executor} executes no transfers; name what does: by numa0", statement.span)
-        operation = (
-            Operation.CHASE if statement.latency
-            else Operation.COPY if count == 2
-            else Operation.READ if source.memory else Operation.WRITE
-        )  # fmt: skip
-        # For more than copies to one memory, kernels if the device has them.
-        computes = Engine.SM in kind.engines and (len(given) > 2 or operation is not Operation.COPY)
-        engine = words.engine or (Engine.SM if computes else kind.engines[0])
-        if len(given) > 2 and (engine is not Engine.SM or operation is not Operation.COPY):
-            raise self.wrong("only a copy by a kernel (sm) writes to several memories", places["broadcast"])
+        operation = Operation.CHASE if statement.latency else Operation.COPY
+        chases_by_kernel = statement.latency and Engine.SM in kind.engines
+        engine = words.engine or (Engine.SM if chases_by_kernel else kind.engines[0])
         if engine not in kind.engines:
             *first, last = map(str, kind.engines)
             fitting = f"{', '.join(first)} or {last}" if first else last
             raise self.wrong(f"{executor} executes with {fitting}, not with {engine}", places["engine"])
-        chases = operation is Operation.CHASE and engine is Engine.SM_BULK
-        if operation is not Operation.COPY and engine not in (Engine.SM, Engine.CPU) and not chases:
+        if statement.latency and engine not in (Engine.SM, Engine.SM_BULK, Engine.CPU):
             raise self.wrong(f"the engine {engine} only copies; a {operation} needs sm", places["engine"])
-        own_memory = Memory(executor.device, kind.memories[0], executor.rank)
-        origin, target = (self._allocated(memory or own_memory, gpu, statement) for memory in given[:2])
+        origin, target = (self._allocated(memory, gpu, statement) for memory in given)
         if operation is Operation.CHASE:
             target = origin
         executor = self._shaped(executor, engine, operation, statement)
         return Transfer(
             origin, target, executor, engine, self._size(statement, gpu, operation), statement.role,
-            operation, also=tuple(filter(None, given[2:])),
+            operation,
         )  # fmt: skip
 
     def _allocated(self, memory: Memory, gpu: bool, statement: Statement) -> Memory:
@@ -300,17 +218,12 @@ class _Resolver:
                 if len(bases) > 1 and bases == [other.base for other in self.ends(side)]:
                     chosen = [other for other in chosen if other.base == end.base]  # each executes its own
                     break
-            if any(end.memory is None for end in chosen):
-                raise self.wrong("void executes nothing", statement.executors[0].span)
         else:
             active, passive = (destination, source) if statement.pulls else (source, destination)
-            of_gpu = passive.memory is not None and not is_host(passive.memory.device)
-            if active.memory is None or (of_gpu and is_host(active.memory.device)):
-                active = passive  # void executes nothing, and CPUs cannot access the memory of devices
-            if active.memory is None:
-                raise self.wrong("void is only one side of a transfer", statement.span)
+            if is_host(active.memory.device) and not is_host(passive.memory.device):
+                active = passive  # CPUs cannot access the memory of devices
             chosen = [active]
-        return [Executor(end.memory.device, end.memory.rank) for end in chosen if end.memory is not None]
+        return [Executor(end.memory.device, end.memory.rank) for end in chosen]
 
     def _shaped(
         self, executor: Executor, engine: Engine, operation: Operation, statement: Statement
@@ -326,18 +239,16 @@ class _Resolver:
             return executor  # CPUs get cores when all transfers are known
         return replace(executor, blocks=words.blocks or 0, threads=words.threads or 0)
 
-    def with_cores(
-        self, works: Sequence[Labelled], statements: Sequence[Statement | CollectiveStatement]
-    ) -> list[Labelled]:
+    def with_cores(self, works: Sequence[Labelled], statements: Sequence[Statement]) -> list[Labelled]:
         """Give cores to the transfers by CPUs: no core works for two of them.
 
         Transfers that want a number of cores get the first free ones of their node; the others share the
         rest.
         """
-        transfers = {i: each.work for i, each in enumerate(works) if isinstance(each.work, Transfer)}
+        transfers = [each.work for each in works]
         cpus_of: dict[int, tuple[int, ...]] = {}
         for executor, indices in grouped(
-            (each.executor, i) for i, each in transfers.items() if each.engine is Engine.CPU
+            (each.executor, i) for i, each in enumerate(transfers) if each.engine is Engine.CPU
         ).items():  # fmt: skip
             rank = executor.rank
             cores = self.nodes[executor.device].cores if rank is None else self.machine.ranks[rank].cpus
@@ -362,11 +273,9 @@ class _Resolver:
             given[i] = replace(works[i], work=replace(transfers[i], executor=executor))
         return given
 
-    def _wanted(self, transfer: Transfer, statement: Statement | CollectiveStatement) -> int:
+    def _wanted(self, transfer: Transfer, statement: Statement) -> int:
         """The number of cores that a transfer wants; 0 for a share."""
-        if transfer.operation is Operation.CHASE or isinstance(statement, CollectiveStatement):
-            return 1
-        return statement.words.threads or 0
+        return 1 if transfer.operation is Operation.CHASE else statement.words.threads or 0
 
     def _size(self, statement: Statement, gpu: bool, operation: Operation) -> int:
         if statement.words.size:
@@ -376,11 +285,10 @@ class _Resolver:
         return self.size or (DEFAULT_SIZE if gpu else streaming_size(self.machine))
 
 
-def _label(statement: Statement, source: _End, destinations: Sequence[_End]) -> str:
+def _label(statement: Statement, source: _End, destination: _End) -> str:
     """The label of the result of a transfer: ``gpu0->gpu1``, or ``gpu0 from gpu1`` for a latency."""
-    origin, *targets = [
-        f"rank{end.memory.rank}" if end.memory and end.memory.rank is not None
-        else end.memory.device if end.memory else end.base
-        for end in (source, *destinations)
-    ]  # fmt: skip
-    return f"{targets[0]} from {origin}" if statement.latency else f"{origin}->{'+'.join(targets)}"
+    origin, target = (
+        end.memory.device if end.memory.rank is None else f"rank{end.memory.rank}"
+        for end in (source, destination)
+    )
+    return f"{target} from {origin}" if statement.latency else f"{origin}->{target}"

@@ -80,7 +80,7 @@ class Devices:
     """Names of memories or executors: one device, several of one kind, or devices of ranks.
 
     Attributes:
-        kind: ``gpu``, ``numa``, ``rank`` or ``void`` (no memory).
+        kind: ``gpu``, ``numa`` or ``rank``.
         indices: Numbers of the devices; None for all.
         wrappers: Functions around the name, the outermost first: ``near``, ``pageable``.
         owned: The device of a rank, if it is named.
@@ -102,14 +102,12 @@ class Words:
         engine: What moves the bytes.
         size: Bytes of one buffer.
         blocks, threads: Shape of a kernel; for CPUs, the number of threads.
-        broadcast: Whether one transfer writes to all destinations.
     """
 
     engine: Engine | None = None
     size: int | None = None
     blocks: int | None = None
     threads: int | None = None
-    broadcast: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,23 +137,6 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class CollectiveStatement:
-    """A collective of all GPUs.
-
-    Attributes:
-        operation: Its name.
-        size: Bytes of the array.
-        role: Whether it is measured.
-        span: Place of the statement in the text.
-    """
-
-    operation: str
-    size: int | None
-    role: Role
-    span: Span
-
-
-@dataclass(frozen=True)
 class RunSetting:
     """A setting of the whole run that a statement contains.
 
@@ -181,5 +162,5 @@ class Line:
     """
 
     source: Source
-    statements: tuple[Statement | CollectiveStatement, ...]
+    statements: tuple[Statement, ...]
     settings: tuple[RunSetting, ...] = ()

@@ -44,34 +44,3 @@ extern "C" __global__ void __launch_bounds__(1024)
         copy_tail(target, origin, bytes, first);
     }
 }
-
-// Reads once and writes to the first `count` of eight buffers; any grid. Unrolled, so that no pointer is in local memory.
-extern "C" __global__ void __launch_bounds__(1024)
-    copy_broadcast(char* to0, char* to1, char* to2, char* to3, char* to4, char* to5, char* to6, char* to7,
-                   const char* from, u64 bytes, u32 count, u32 passes) {
-    char* const to[] = {to0, to1, to2, to3, to4, to5, to6, to7};
-    const u64 elements = bytes / 16, step = thread_count();
-    for (u32 pass = 0; pass < passes; ++pass) {
-        u64 i = thread_index();
-        for (; i + 3 * step < elements; i += 4 * step) {
-            uint4 v[4];
-#pragma unroll
-            for (int k = 0; k < 4; ++k) v[k] = load16((const uint4*)from + i + k * step);
-#pragma unroll
-            for (u32 n = 0; n < 8; ++n) {
-                if (n >= count) continue;
-#pragma unroll
-                for (int k = 0; k < 4; ++k) store16((uint4*)to[n] + i + k * step, v[k]);
-            }
-        }
-        for (; i < elements; i += step) {
-            const uint4 v = load16((const uint4*)from + i);
-#pragma unroll
-            for (u32 n = 0; n < 8; ++n)
-                if (n < count) store16((uint4*)to[n] + i, v);
-        }
-#pragma unroll
-        for (u32 n = 0; n < 8; ++n)
-            if (n < count) copy_tail(to[n], from, bytes, thread_index());
-    }
-}

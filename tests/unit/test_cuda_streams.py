@@ -1,10 +1,8 @@
-"""Broadcasts of a kernel, and streams that cannot wait, by a fake driver."""
+"""Streams that cannot wait, by a fake driver."""
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -69,32 +67,3 @@ def test_a_gpu_whose_streams_cannot_wait_spins(cuda: Callable[..., FakeCuda], ba
         one.sample(1)
         assert len([name for name in fake.calls if name == "cuFuncLoad"]) <= before + 2  # spin, on each GPU
     assert fake.launched.count("spin") >= 2
-
-
-def test_a_broadcast_is_one_launch_and_each_destination_is_verified(
-    cuda: Callable[..., FakeCuda], backend: CudaBackend
-) -> None:
-    fake = cuda()
-    one = transfer(
-        0, 1, engine=Engine.SM, also=(Memory("gpu0", MemoryKind.DEVICE), Memory("numa0", MemoryKind.PINNED))
-    )
-    seen: list[tuple[int, ...]] = []
-
-    def launch(kernel: str, *rest: Any) -> None:
-        if kernel == "copy_broadcast":
-            pointers = ctypes.cast(rest[-2], ctypes.POINTER(ctypes.c_void_p))
-            words = [ctypes.c_uint64.from_address(pointers[i] or 0).value for i in range(10)]
-            counts = [ctypes.c_uint32.from_address(pointers[i] or 0).value for i in (10, 11)]
-            seen.append((*words, *counts))
-        fake.launched.append(kernel)
-
-    fake.cuLaunchKernel = launch  # type: ignore[method-assign]
-    with prepared(backend, one) as bound:
-        bound.sample(3)
-        bound.verify()
-        buffers = bound.buffers[0]
-        addresses = [buffer.address for buffer in buffers.destinations]
-    assert seen[-1] == (*addresses, 0, 0, 0, 0, 0, buffers.sources[0].address, MIB, 3, 3)
-    assert fake.launched.count("compare") == 2 * 3  # all are poisoned and verified
-    ce = backend.refuses(Measurement((replace(one, engine=Engine.CE),), ()))
-    assert ce is not None and "only a copy by a kernel" in ce
