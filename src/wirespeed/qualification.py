@@ -27,7 +27,7 @@ class Stage(StrEnum):
     """The kinds of rounds, by what they measure."""
 
     OWN = "own node"  #: each node by itself, all at once
-    LATENCY = "latency"  #: each node with one other, which shows who shares a switch
+    LATENCY = "latency"  #: round trips in s, which only older runs have
     PAIRS = "pairs"  #: each node with one other, all at once
     GROUPS = "groups"  #: collectives of groups of nodes, at once
     CONFIRM = "confirm"  #: suspects with nodes that are not
@@ -97,7 +97,7 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
         groups: Indices of the nodes of each test.
         values: Values of each test in bytes per second; None where nothing answered. Own node: one per part.
             Pairs and sizes: one per rail from the first node to the second, then one per rail back. Groups:
-            one bus bandwidth. Latency: the shortest round trip in s.
+            one bus bandwidth.
         seconds: Duration in s.
         variation: Median of the relative standard errors of the values, by how much they varied while they
             were measured; 0 if unknown.

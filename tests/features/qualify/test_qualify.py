@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 from msgspec.structs import replace
@@ -19,7 +19,6 @@ from wirespeed.features.qualify.cluster import Values
 from wirespeed.features.qualify.cluster_faults import ClusterFault, NicModel
 from wirespeed.features.qualify.inference import Paths, explain, normal_paths, reference_of, threshold_of
 from wirespeed.features.qualify.limits import below_alike
-from wirespeed.features.qualify.measured_topology import Pair, rounds_of_all, topology_of
 from wirespeed.features.qualify.messages import confirmed_by_sizes, sizes_at
 from wirespeed.features.qualify.pairing import groups_of, matchings, representatives, wrongly_blamed
 from wirespeed.features.qualify.procedure import PAIR_ROUNDS, Procedure
@@ -408,65 +407,6 @@ def test_one_machine_is_no_cluster() -> None:
     assert parse_cluster("nowherex16") is None
 
 
-class TestMeasuredTopology:
-    def latencies(self, blocks: list[str]) -> list[tuple[list[Pair], Values]]:
-        random = np.random.default_rng(0)
-        return [
-            (pairs, np.array([
-                1e-5 * (1 + (blocks[a] != blocks[b])) * np.exp(random.normal(0, 0.05)) for a, b in pairs
-            ]))
-            for pairs in rounds_of_all(range(len(blocks)), seed=1)
-        ]  # fmt: skip
-
-    @pytest.mark.parametrize("count", [2, 5, 8, 17, 64])
-    def test_each_pair_twice(self, count: int) -> None:
-        rounds = rounds_of_all(range(count), seed=0)
-        pairs = [frozenset(pair) for each in rounds for pair in each]
-        assert len(pairs) == 2 * len(set(pairs)) == count * (count - 1)
-        assert all(len({node for pair in each for node in pair}) == 2 * len(each) for each in rounds)
-
-    def test_of_many_nodes_some_pairs(self) -> None:
-        rounds = rounds_of_all(range(512), seed=0)
-        assert len(rounds) == 182 and all(len(each) == 256 for each in rounds)
-
-    def test_groups_are_the_blocks(self) -> None:
-        blocks = [f"switch{i % 4}" for i in range(32)]
-        found = topology_of(32, self.latencies(blocks), 0)
-        assert "4 groups" in found.note
-        assert len(set(zip(blocks, found.blocks, strict=True))) == 4
-
-    def test_one_switch_forms_no_groups(self) -> None:
-        found = topology_of(16, self.latencies(["one"] * 16), 0)
-        assert set(found.blocks) == {""} and "form no groups" in found.note
-
-    def test_a_node_alone_has_no_group(self) -> None:
-        found = topology_of(17, self.latencies(["a"] * 8 + ["b"] * 8 + ["alone"]), 0)
-        assert found.blocks[16] == "" and "" not in found.blocks[:16]
-
-    def test_latencies_that_contradict_each_other(self) -> None:
-        random = np.random.default_rng(0)
-        chance = [(pairs, random.choice([1e-5, 3e-5], len(pairs))) for pairs, _ in self.latencies(["a"] * 32)]
-        found = topology_of(32, chance, 0)
-        assert set(found.blocks) == {""} and "contradict" in found.note
-
-    def test_nothing_measured(self) -> None:
-        for measured in ([], [([(0, 1)], np.array([np.nan]))]):
-            assert set(topology_of(4, measured, 0).blocks) == {""}
-
-    def test_a_slow_switch_is_found_in_them(self, capsys: pytest.CaptureFixture[str]) -> None:
-        machine = "simulated:dgx-a100-8x64+leaf=0.6@block2.1"
-        assert main(["qualify", "--machine", machine, "--topology", "measured", "--no-save"]) == 1
-        text = capsys.readouterr().out
-        assert re.search(
-            "inferred from latencies: 8 groups, [34]\\S* us within and [67]\\S* us between groups", text
-        )
-        assert text.count("slow: ") == 1 and re.search("slow: leaf switch of group[0-7] of rail 1", text)
-
-    def test_it_requires_tcp(self, capsys: pytest.CaptureFixture[str]) -> None:
-        assert main(["qualify", "--topology", "measured", "--over", "nccl"]) == 2
-        assert "requires --transport tcp" in capsys.readouterr().err
-
-
 class TestSwitches:
     def test_lists_of_hosts(self) -> None:
         assert switches.hosts_of("rack[01-03,20],login") == ["rack01", "rack02", "rack03", "rack20", "login"]
@@ -533,6 +473,13 @@ def test_a_document_that_names_other_nodes_is_refused(bad: dict[str, tuple[SlowP
 
     with pytest.raises(ValueError, match="node"):
         Qualification((QualifiedNode("a"), QualifiedNode("b")), **bad)
+
+
+def test_older_runs_stay_readable() -> None:
+    """With rounds that are no longer measured."""
+    older = {"stage": "latency", "groups": [[0, 1]], "values": [[4e-6]]}
+    found = msgspec.convert({"nodes": [{"name": "a"}, {"name": "b"}], "rounds": [older]}, Qualification)
+    assert found.rounds[0].values == ((4e-6,),) and not found.paths
 
 
 class Silent(SimulatedCluster):

@@ -127,23 +127,6 @@ def test_groups_are_rings(worlds: Worlds, quick: None) -> None:
         thread.join()
 
 
-def test_round_trips_between_nodes(worlds: Worlds, quick: None) -> None:
-    made = worlds(4, {3: "did not join within 5 s"})
-    threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, [], "tcp", 10.0)
-    values = cluster.latencies([(0, 1), (2, 3)])
-    assert 1e-6 < values[0] < 1 and np.isnan(values[1])  # s
-    assert 1e-6 < cluster.latencies([(1, 2)])[0] < 1
-    found = Procedure(cluster, measures_topology=True).run()
-    latencies = [each for each in found.rounds if each.stage is Stage.LATENCY]
-    measured = {frozenset(group) for each in latencies for group in each.groups}
-    assert measured == {frozenset(pair) for pair in ((0, 1), (0, 2), (1, 2))}
-    assert any("latencies between nodes" in note or "by latencies" in note for note in found.notes)
-    cluster.close()
-    for thread in threads:
-        thread.join()
-
-
 def test_a_lost_rank_is_missing_from_then_on(worlds: Worlds, quick: None) -> None:
     made = worlds(3)
 

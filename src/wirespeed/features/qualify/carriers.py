@@ -16,8 +16,10 @@ from ...backends.system_files import HERE, TreePath
 from ...qualification import TCP
 from ...thresholds.clusters import CARRIES, TAKES_PART
 from ...units import many, some
-from .measured_topology import Sent
 
+#: Device -> its kind (``TCP``, ``IPoIB``, ``InfiniBand``, ``RoCE`` or ``EFA``), the bytes that it has sent,
+#: and its speed in bytes per second (0: unknown).
+Sent = dict[str, tuple[str, int, float]]
 #: A line of /proc/net/dev: an interface, and the bytes that it has sent, the ninth number (proc_pid_net(5)).
 _LINE = re.compile(r"\s*(\S+):\s*(?:\d+\s+){8}(\d+)")
 _MBIT_BYTES = 1e6 / 8

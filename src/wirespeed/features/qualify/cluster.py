@@ -72,9 +72,6 @@ class Cluster(Protocol):
         None if some nodes run on the same machine, where they would disturb each other.
         """
 
-    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
-        """Measure the shortest round trip between pairs of nodes in s; shape (pairs,)."""
-
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Measure between pairs of nodes; shape (pairs, 2, rails): to the second node, and back."""
 

@@ -25,7 +25,7 @@ from ...testcases.table import Layout, Plan, Testcase
 from ...thresholds.clusters import JUDGED_SIZES
 from ...units import KIB, format_size
 from .limits import below as below_limit
-from .measured_topology import Pair
+from .pairing import Pair
 from .recorder import RoundRecorder
 
 #: A path from a rank to another.

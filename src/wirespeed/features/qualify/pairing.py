@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .measured_topology import Pair
-
+#: A pair of nodes.
+Pair = tuple[int, int]
 #: Permutations that are tried for each matching; that with the fewest repeated pairs is taken.
 _TRIES = 8
 

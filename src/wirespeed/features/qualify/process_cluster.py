@@ -27,7 +27,7 @@ _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
 _STREAMS = 4
 #: Maximum time to dismiss the ranks, in s.
 _DISMISS_S = 5.0
-_PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
+_PAIR, _RING, _OWN = "pair", "ring", "own"
 _MESSAGES, _LINK = "messages", "link"
 #: Least duration of the messages of a size in s, and at the rate of the path a multiple of the time of one.
 _SIZE_S, _TIMES = 0.05, 2.5
@@ -119,19 +119,6 @@ class ProcessCluster(JobCluster):
             else:
                 measured[node] = answer
         return measured
-
-    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
-        self._number += 1
-        tasks: dict[int, list[Any]] = {}
-        first: dict[int, int] = {}  # pair -> the rank that measures it
-        for i, (a, b) in enumerate(pairs):
-            for here, there in zip(self._there(a)[:1], self._there(b)[:1], strict=False):
-                tasks[here] = [_ROUND_TRIP, self._place(there), self._number]
-                tasks[there] = [_ROUND_TRIP, None, self._number]
-                first[i] = here
-        answers = self._ask(tasks, self._round_s, Amount | None)
-        found = [answers.get(first[i]) if i in first else None for i in range(len(pairs))]
-        return np.array([np.nan if value is None else value for value in found])
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         tasks: dict[int, list[Any]] = {}
@@ -304,8 +291,6 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
         streams, plan, both, most = more
         sizes = [(int(size), float(seconds)) for size, seconds in plan]
         return probe.messages(where, number, int(streams), sizes, bool(both), float(most))
-    if kind == _ROUND_TRIP:
-        return probe.round_trip(where, number)
     if kind == _RING and where:
         return probe.ring(where, number)
     return probe.pair(where, number, int(more[0]))

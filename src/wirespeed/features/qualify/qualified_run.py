@@ -86,7 +86,6 @@ def measured(
     machine: Machine,
     asked: Mapping[str, Any],
     *,
-    shows_switches: bool = False,
     given: float = 0.0,
     command: str = "",
     said: Callable[[Document, Qualification], None] = lambda document, qualification: None,
@@ -97,7 +96,6 @@ def measured(
         cluster: The nodes.
         machine: The machine of each node, or of this one.
         asked: ``within`` in s or None, ``seed``, and further options of the run for its Document.
-        shows_switches: Whether latencies show which nodes share a switch.
         given: What the NICs of a node carry in one direction, in B/s; 0 for what their ports say.
         command: Command line, for the Document.
         said: Called after each round, with what is known.
@@ -112,7 +110,7 @@ def measured(
         )  # fmt: skip
 
     procedure = Procedure(
-        cluster, math.inf if asked["within"] is None else asked["within"], asked["seed"], shows_switches,
+        cluster, math.inf if asked["within"] is None else asked["within"], asked["seed"],
         said=lambda qualification: said(known(qualification, UNFINISHED), qualification), given=given,
     )  # fmt: skip
     try:

@@ -18,14 +18,12 @@ from . import cluster_faults
 from .cluster import Values, two_of
 from .limits import fastest, of_rdma
 
-#: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
-_OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
+#: Virtual durations of a round in s: own node, pairs, groups, messages of several sizes.
+_OWN_S, _PAIRS_S, _GROUPS_S, _SIZES_S = 10.0, 2.0, 4.0, 1.0
 #: Start-up of a message in s.
 _STARTUP_S = {EndMemory.GPU: 12e-6, EndMemory.HOST: 5e-6}
 #: Bandwidth of the memory of a GPU, or of a host without GPUs, and between host and GPU, in bytes per second.
 _OWN_PEAK, _HOST_LINK = 1.3e12, 25e9
-#: Round trips of a leaf switch, and of paths through spines, in s.
-_NEAR_S, _FAR_S = 4e-6, 7e-6
 
 
 @dataclass
@@ -163,12 +161,6 @@ class SimulatedCluster:
             return {PartKind.MEMORY: own}
         links = self._measured(self._host_links[list(nodes)] * _HOST_LINK, groups)
         return {PartKind.GPU: own, PartKind.HOST_LINK: links}
-
-    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
-        self._passed += _LATENCIES_S
-        a, b = np.array(pairs, dtype=int).reshape(-1, 2).T
-        exact = np.where(self.blocks[a] == self.blocks[b], _NEAR_S, _FAR_S)
-        return self._measured(exact, pairs)
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         self._passed += _PAIRS_S

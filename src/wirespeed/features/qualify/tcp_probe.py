@@ -26,8 +26,6 @@ TIMEOUT_S = 5.0
 #: Maximum number of connections that have not shown that they are of this job; the oldest of more is closed.
 _MOST_ASKING = 256
 _BUFFER_BYTES = 2**17
-#: Round trips of which the shortest counts: others wait for the processor.
-_ROUND_TRIPS = 500
 #: Positions of `tcpi_total_retrans` and `tcpi_segs_out` in Linux' `struct tcp_info` (linux/tcp.h), and the
 #: size up to their end.
 _SENT_AGAIN, _SENT, _TCP_INFO_BYTES = 100, 136, 140
@@ -136,23 +134,6 @@ class TcpProbe:
             else:
                 _, sent = list(answer()), list(send())
             return [math.fsum(size / of_stream[i] for of_stream in sent) for i, (size, _) in enumerate(plan)]
-        return None  # which the qualification reports
-
-    def round_trip(self, place: Place | None, number: int) -> float | None:
-        """The shortest of many round trips in s; without a place, answer who connects, and return None."""
-        with suppress(OSError), self.connection(place, number) as peer:
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if place is None:
-                while byte := peer.recv(1):
-                    peer.sendall(byte)
-                return None
-            trips = []
-            for _ in range(_ROUND_TRIPS):
-                start = time.perf_counter()
-                peer.sendall(b"\1")
-                exactly(peer, 1)
-                trips.append(time.perf_counter() - start)
-            return min(trips)
         return None  # which the qualification reports
 
     def ring(self, place: Place, number: int) -> tuple[float, float] | None:

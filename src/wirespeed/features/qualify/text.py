@@ -157,8 +157,7 @@ def conditions(qualification: Qualification) -> Iterator[str]:
         f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {_over(qualification)}; "
         f"{many(len(qualification.rounds), 'round')}, {pairs} of them pairwise; {format_time(seconds)}"
     )
-    measured = any(each.stage is Stage.LATENCY for each in qualification.rounds)
-    if len(nodes) > 2 and not measured and not any(node.block for node in nodes):
+    if len(nodes) > 2 and not any(node.block for node in nodes):
         yield "Switches were not distinguished: their topology is unknown (--topology)."
     yield from (f"note: {note}" for note in qualification.notes)
     yield from (f"warning: {doubt}" for doubt in qualification.doubts)

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from ...api import run
-from ...errors import UsageError, WirespeedError
+from ...errors import WirespeedError
 from ...hardware.facts import Fact, Known
 from ...qualification import TCP, EndMemory, QualifiedNode, RailLimit
 from ...tables import Cell
@@ -22,11 +22,10 @@ from ...testcases.table import Testcase
 from ...thresholds.clusters import USUAL_RDMA
 from ...units import MIB
 from ...worlds.base import World
-from .carriers import Carrier, carrier, counters, difference, others, said
+from .carriers import Carrier, Sent, carrier, counters, difference, others, said
 from .cluster import Values
 from .job_nodes import JobCluster, JobNodes, own_values
 from .limits import facts_told, fastest, of_rdma, of_tcp, read_facts, tasks_of_two, use_of
-from .measured_topology import Sent
 from .messages import Hop, messages_between
 
 if TYPE_CHECKING:
@@ -160,11 +159,6 @@ class TransferCluster(JobCluster):
         first = [ranks[0] for ranks in self._job.ranks]
         rows = self._all("own", first)
         return {node: rows[first[node]] for node in nodes}
-
-    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
-        """Refused: the latency of a transfer is that of the library, not of switches."""
-        del pairs
-        raise UsageError("--topology measured requires --transport tcp; or give --topology FILE")
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         ranks, rails = self._job.ranks, range(self.rails)
