@@ -73,8 +73,9 @@ def test_two_equal_hosts_are_not_judged(fork: Start, network: Callable[[int], Ne
 
 
 def test_one_host_is_a_usage_error(start: Start) -> None:
-    job = start([*WIRESPEED, "qualify", "--processes", "2", "--no-save"])
-    assert job.end() == ExitCode.USAGE
+    here = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    job, other = (start([*WIRESPEED, "qualify", "--no-save"], RANK=str(rank), **here) for rank in range(2))
+    assert job.end() == ExitCode.USAGE and other.end() == 0
     assert job.text.count("\n") == 1 and "requires several nodes" in job.text
 
 

@@ -21,7 +21,7 @@ from tests.conftest import own_time
 from wirespeed.backends import describe
 from wirespeed.backends.system_files import Tree
 from wirespeed.document import Document
-from wirespeed.errors import UsageError, WirespeedError
+from wirespeed.errors import WirespeedError
 from wirespeed.features.qualify import job, job_nodes, process_cluster, tcp_probe, transfer_cluster
 from wirespeed.features.qualify.job_nodes import JobNodes, own_table, own_values
 from wirespeed.features.qualify.lossy_cables import lossy
@@ -486,34 +486,6 @@ def test_two_nodes_of_a_job_are_measured_with_all_sizes(worlds: Worlds, quick: N
         values = cluster.sizes((0, 1), EndMemory.HOST, both, [2**16, 2**17])
         assert values.shape == (2, 2, 1) and (values > 0).all()
     cluster.close()
-    for thread in threads:
-        thread.join()
-
-
-def test_a_pair_of_a_job_is_measured_by_itself(worlds: Worlds, quick: None) -> None:
-    """The others wait; the facts of both are read, as of a job of two."""
-    made = worlds(4, {3: "did not join within 5 s"})
-    threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, ["late"], "tcp", 10.0, ("host2", "host1"))
-    assert [node.name for node in cluster.nodes] == ["host2", "host1"]
-    assert {fact.host for fact in cluster.facts} == {"host1", "host2"}
-    assert (cluster.pairs([(0, 1)]) > 0).all()
-    cluster.close()
-    for thread in threads:
-        thread.join()
-
-
-def test_a_pair_that_a_job_does_not_have(worlds: Worlds, quick: None) -> None:
-    made = worlds(2)
-
-    def ends(world: World) -> None:
-        with pytest.raises(RankLost):
-            job.serve(world, 10.0)
-
-    threads = in_threads(made, ends)
-    with pytest.raises(UsageError, match="no node is called 'host7'; write two of host0, host1"):
-        job.lead(made[0], {}, [], "tcp", 10.0, ("host0", "host7"))
-    made[0].close()
     for thread in threads:
         thread.join()
 

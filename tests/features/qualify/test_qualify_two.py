@@ -278,32 +278,6 @@ def test_parts_that_explain_all_nodes_of_a_rail_are_the_rail(
     assert all(part.confirmed for part in found.culprits)
 
 
-def test_one_pair_of_a_larger_job(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is measured as two nodes are."""
-    many = "simulated:dgx-a100-8x1000+nic=0.5@node17.3"
-    code, out = qualified(many, capsys, "--pair", "node17,node900")
-    assert code == 1 and "2 nodes x 8 rails" in out and " GPU memory, node17 to" in out
-    assert "slow: path between node17 and node900 of rail 3: 22" in out
-    code, out = qualified(f"{many}+lost@node3+leaf=0.5@block0.1", capsys, "--pair", "node40,node900")
-    assert code == 0
-    code, out = qualified(f"{many}+leaf=0.5@block1.1", capsys, "--pair", "node40,node900")
-    assert code == 1 and "of rail 1" in out
-
-
-@pytest.mark.parametrize(
-    ("pair", "says"),
-    [
-        ("node1,node9000", "no node is called 'node9000'; write two of node0, node1, node2, node3, ..."),
-        ("node1,node1", "a pair is two different nodes"), ("node1", "a pair is two different nodes"),
-        ("", "no node is called ''"), ("node1,node2,node3", "a pair is two different nodes"),
-    ],
-)  # fmt: skip
-def test_pairs_that_do_not_exist(pair: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    code = main(["qualify", "--machine", "simulated:dgx-a100-8x16", "--no-save", "--pair", pair])
-    error = capsys.readouterr().err
-    assert code == 2 and says in error and error.count("\n") == 1
-
-
 def test_no_time_for_messages_is_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = qualified(SPARKS, capsys, "--within", "20.5s")
     assert code == 3 and "warning: no time was left for messages of all sizes" in out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from ...api import described
@@ -25,7 +24,6 @@ def qualify(
     seed: int = 0,
     topology: str | Path | None = None,
     nics: str = "",
-    pair: Sequence[str] = (),
     timeout: float = 60.0,
 ) -> Judged:
     """Find the slow nodes, NICs, cables and switches of a cluster: ``wirespeed qualify``.
@@ -39,7 +37,6 @@ def qualify(
         seed: Random seed of the choice of partners.
         topology: File with the output of ``scontrol show topology``; None to ask Slurm.
         nics: What the NICs of a node carry, such as ``"8x400G"``.
-        pair: Two nodes of the job to measure only these.
         timeout: Maximum time for all processes to join, and of one round, in s.
 
     Returns:
@@ -64,7 +61,7 @@ def qualify(
 
     blocks = switches(str(topology) if topology else None, os.environ)
     if machine is not None:
-        return qualified(*simulated_nodes(machine, seed, pair))
+        return qualified(*simulated_nodes(machine, seed))
     world = join(1, (), timeout, partial=True)
-    found = led(world, blocks, over, timeout, pair, qualified)
+    found = led(world, blocks, over, timeout, qualified)
     return Judged(described()) if found is None else found

@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import UsageError
 from ...hardware.facts import Fact
 from ...qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 
@@ -92,26 +91,8 @@ class Cluster(Protocol):
         """Time since the start in s, which is virtual for simulated nodes."""
 
 
-def two_of(pair: Sequence[str], names: Sequence[str]) -> list[int]:
-    """The indices of two nodes by their names.
-
-    Raises:
-        UsageError: If they are not two of the names.
-    """
-    wrong = next((name for name in pair if name not in names), None)
-    if wrong is not None or len(set(pair)) != 2:
-        why = f"no node is called {wrong!r}" if wrong is not None else "a pair is two different nodes"
-        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-        raise UsageError(f"--pair {','.join(pair)}: {why}; write two of {shown}")
-    return [names.index(name) for name in pair]
-
-
 def plain(values: Values) -> tuple[tuple[float | None, ...], ...]:
     """Values as they are saved: a row for each test, None where nothing answered."""
     return tuple(
         tuple(None if np.isnan(value) else float(value) for value in np.ravel(row)) for row in values
     )
-
-
-#: Names of nodes that an error shows.
-_SHOWN = 4

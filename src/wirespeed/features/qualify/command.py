@@ -37,9 +37,9 @@ def main(name: str, argv: Sequence[str]) -> int:
     command = " ".join(["wirespeed", name, *argv])
     blocks = topology(options.topology, os.environ)
     if options.machine is not None:
-        cluster, machine = simulated_nodes(options.machine, options.seed, options.pair)
+        cluster, machine = simulated_nodes(options.machine, options.seed)
         return _lead(cluster, machine, options, saving(options), command)
-    return _of_job(name, argv, options, blocks, command)
+    return _of_job(options, blocks, command)
 
 
 def parser(name: str) -> Parser:
@@ -85,16 +85,6 @@ def parser(name: str) -> Parser:
         "are compared (default: as their ports and PCIe links say)", parse_nics,
     )  # fmt: skip
     arguments.add(
-        "--pair NODE,NODE",
-        "measure only these two nodes of the job, as a job of two is (default: all)",
-        lambda text: tuple(map(str.strip, text.split(","))), default=(),
-    )  # fmt: skip
-    arguments.add(
-        "--processes N",
-        "start N processes on this host, to try it without a launcher (default: 1)", int, default=1,
-        by_project=True,
-    )  # fmt: skip
-    arguments.add(
         "--timeout TIME", "maximum time for all processes to join, and of one round (default: 60s)",
         parse_duration, default=60.0, by_project=True, former="-T",
     )  # fmt: skip
@@ -104,18 +94,16 @@ def parser(name: str) -> Parser:
     return arguments
 
 
-def _of_job(
-    name: str, argv: Sequence[str], options: argparse.Namespace, blocks: dict[str, str], command: str
-) -> int:
+def _of_job(options: argparse.Namespace, blocks: dict[str, str], command: str) -> int:
     """Measure the nodes of this job: rank 0 leads, the others obey."""
     output = saving(options)
-    world = join(options.processes, [name, *argv], options.timeout, partial=True)
+    world = join(1, (), options.timeout, partial=True)
 
     def leading(cluster: Cluster, machine: Machine) -> int:
         return _lead(cluster, machine, options, output, command)
 
     try:
-        code = led(world, blocks, options.transport, options.timeout, options.pair, leading)
+        code = led(world, blocks, options.transport, options.timeout, leading)
         return ExitCode.PASS if code is None else code
     except WirespeedError as error:
         if world is None or not world.rank:

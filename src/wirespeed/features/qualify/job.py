@@ -26,7 +26,7 @@ _PATIENCE_S = 60.0
 
 def lead(
     world: World, blocks: Mapping[str, str], expected: Sequence[str], over: str | None,
-    patience: float, pair: Sequence[str] = (),
+    patience: float,
 ) -> ProcessCluster | TransferCluster:  # fmt: skip
     """The nodes of the job; on rank 0.
 
@@ -35,7 +35,6 @@ def lead(
         blocks, expected: As for `introduce`.
         over: One of `OVER`; None for NCCL if all nodes have GPUs and NCCL, else TCP.
         patience: Maximum time of a round, in s.
-        pair: As for `introduce`.
 
     Raises:
         WirespeedError: If NCCL or MPI is asked for, but processes are missing.
@@ -43,7 +42,7 @@ def lead(
     crew, secret = Crew(world), secrets.token_bytes(_SECRET_BYTES)
     probe = TcpProbe(secret)
     try:
-        job = introduce(crew, secret, probe, blocks, expected, min(OWN_S, patience), pair)
+        job = introduce(crew, secret, probe, blocks, expected, min(OWN_S, patience))
         if over is None:
             usable = len(job.gpus) == len(job.nodes) and not crew.lost and not job.without_nccl
             over = "nccl" if usable else "tcp"

@@ -20,7 +20,7 @@ from ...qualification import OWN_PARTS, PartKind, QualifiedNode
 from ...tables import Amount
 from ...terminal import one_line
 from ...worlds.crew import Crew
-from .cluster import Values, two_of
+from .cluster import Values
 from .limits import facts_of, facts_of_two
 from .node_facts import NO_NCCL, NodeFacts, differences, node_facts
 from .tcp_probe import TcpProbe
@@ -80,7 +80,7 @@ class JobNodes:
 
 def introduce(
     crew: Crew, secret: bytes, probe: TcpProbe, blocks: Mapping[str, str], expected: Sequence[str],
-    patience: float, pair: Sequence[str] = (),
+    patience: float,
 ) -> JobNodes:  # fmt: skip
     """Ask all processes where they listen and what their nodes are; on rank 0.
 
@@ -92,10 +92,6 @@ def introduce(
         expected: The hosts of the job by its scheduler, to name those from which no process came; empty if
             unknown.
         patience: Maximum time, in s.
-        pair: Names of the only two nodes to measure; empty for all.
-
-    Raises:
-        UsageError: If there is no such pair.
     """
     world = crew.world
     asked, clock, is_pair = time.monotonic(), time.time(), len(world.hosts) == 2
@@ -103,9 +99,6 @@ def introduce(
     answers = crew.ask(tasks, patience, lambda task: introduction(probe.port, task), tuple[Port, NodeFacts])
     took = time.monotonic() - asked
     hosts = {host: tuple(m.rank for m in world.members if m.host == host) for host in world.hosts}
-    if pair:
-        two_of(pair, list(hosts))
-        hosts, expected = {host: hosts[host] for host in pair}, ()
     answers |= {0: msgspec.convert(answers[0], tuple[Port, NodeFacts])} if 0 in answers else {}
     facts = {host: answers[ranks[0]][1] for host, ranks in hosts.items() if ranks[0] in answers}
     ports = {rank: answer[0] for rank, answer in answers.items()}
@@ -113,7 +106,7 @@ def introduce(
     interfaces = {host: node.interface for host, node in facts.items()}
     found = facts_of_two(crew, first, interfaces, probe, ports, patience) if len(first) == 2 else ()
     without_nccl = tuple(host for host, node in facts.items() if node.nccl in ("", NO_NCCL))
-    absent = {} if pair else _absent(world, expected)
+    absent = _absent(world, expected)
     names = [*hosts, *absent]
     return JobNodes(
         tuple(QualifiedNode(name, blocks.get(name, ""), missing=absent.get(name, "")) for name in names),

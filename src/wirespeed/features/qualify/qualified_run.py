@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ _SEVERAL = (
 )
 
 
-def simulated_nodes(machine: str, seed: int, pair: Sequence[str]) -> tuple[Cluster, Machine]:
+def simulated_nodes(machine: str, seed: int) -> tuple[Cluster, Machine]:
     """Simulated nodes, and the machine that each of them is.
 
     Raises:
@@ -39,7 +39,7 @@ def simulated_nodes(machine: str, seed: int, pair: Sequence[str]) -> tuple[Clust
     """
     spec, cluster = machine.removeprefix(_SIMULATED), None
     if spec != machine:
-        cluster = parse_cluster(spec, seed=seed, pair=tuple(pair))
+        cluster = parse_cluster(spec, seed=seed)
     if cluster is None:
         raise UsageError(
             f"--machine {machine} is not several nodes: write e.g. simulated:dgx-a100-8x64, "
@@ -53,7 +53,6 @@ def led(
     blocks: Mapping[str, str],
     over: str | None,
     timeout: float,
-    pair: Sequence[str],
     measure: Callable[[Cluster, Machine], T],
 ) -> T | None:
     """What a function returns for the nodes of a job, on rank 0; the others obey, and have None.
@@ -69,7 +68,7 @@ def led(
             serve(world, timeout)
             return None
         expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
-        cluster = lead(world, blocks, expected, over, timeout, pair)
+        cluster = lead(world, blocks, expected, over, timeout)
         try:
             if len(cluster.nodes) < 2:
                 raise UsageError(_SEVERAL)
