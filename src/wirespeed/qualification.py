@@ -31,7 +31,7 @@ class Stage(StrEnum):
     PAIRS = "pairs"  #: each node with one other, all at once
     GROUPS = "groups"  #: collectives of groups of nodes, at once
     CONFIRM = "confirm"  #: suspects with nodes that are not
-    SIZES = "sizes"  #: messages between two nodes, one size after the other
+    SIZES = "sizes"  #: large messages between two nodes, one size after the other
 
 
 class EndMemory(StrEnum):
@@ -142,26 +142,6 @@ class SizeCurve:
     def large(self) -> float:
         """Median rate of the largest sizes, in bytes per second."""
         return median(list(self.rates.values())[-JUDGED_SIZES:])
-
-    @property
-    def fitted(self) -> tuple[float, float]:
-        """Start-up in s and rate in bytes per second: a message takes start-up + bytes / rate.
-
-        Least squares of the relative errors of the times; a start-up below zero counts as none.
-        """
-        # Times t and sizes s: (a + b s) / t is next to 1.
-        times = [(1 / (size / rate), rate) for size, rate in self.rates.items()]
-        aa, ab, bb, a1, b1 = (
-            sum(x * y for x, y in pairs)
-            for pairs in (
-                [(a, a) for a, _ in times], times, [(b, b) for _, b in times],
-                [(a, 1.0) for a, _ in times], [(b, 1.0) for _, b in times],
-            )
-        )  # fmt: skip
-        det = aa * bb - ab * ab
-        startup = (a1 * bb - b1 * ab) / det if det > 1e-9 * aa * bb else 0.0
-        inverse = b1 * aa - a1 * ab  # of the rate, times det
-        return (startup, det / inverse) if startup > 0 and inverse > 0 else (0.0, bb / b1)
 
 
 class RailLimit(msgspec.Struct, frozen=True, omit_defaults=True):

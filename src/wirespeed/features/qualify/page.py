@@ -27,8 +27,8 @@ from ...reports.html.templates import made
 from ...reports.values import GLANCE, number
 from ...statistics import median
 from ...terminal import one_line
-from ...units import format_size, format_time
-from .text import SizeRow, findings, remarks, scale_of, size_rows, values_of
+from ...units import format_time
+from .text import findings, remarks, scale_of, values_of
 
 #: Maximum number of slow parts in the table.
 _LISTED = 500
@@ -52,7 +52,6 @@ def qualified(document: Document) -> dict[str, Any] | None:
         "slow": list(_slow(document, found)),
         "lists": _lists(document, found),
         "lines": [one_line(line) for line in remarks(document, found)],
-        "messages": _messages(found),
         "rounds": [row for each in found.rounds for row in _rows(each)],
     }
 
@@ -83,35 +82,6 @@ def _slow(document: Document, found: Qualification) -> Iterator[tuple[str, Verdi
     for missing in [each for each in found.nodes if each.missing][:_LISTED]:
         remedy = "check that it runs, and that its network is up"
         yield missing.name, Verdict.FAIL, missing.missing, remedy, "ip -br link", missing.name
-
-
-def _messages(found: Qualification) -> dict[str, Any] | None:
-    """The table of messages of several sizes, with what ends each row; None if there were none."""
-    rows = size_rows(found)
-    if not rows:
-        return None
-    scale, unit = scale_of(max(max(row.rates.values()) for row in rows))
-    sizes = sorted({size for row in rows for size in row.rates})
-    return {
-        "unit": unit,
-        "sizes": [format_size(size) for size in sizes],
-        "rows": [
-            (
-                row.name,
-                [number(row.rates[size], scale, GLANCE) if size in row.rates else "" for size in sizes],
-                row.duration,
-                _verdict_of(row) if found.compared else Verdict.NOT_JUDGED,
-            )
-            for row in rows
-        ],
-    }
-
-
-def _verdict_of(row: SizeRow) -> Verdict:
-    """The verdict on large messages."""
-    if not row.least:
-        return Verdict.NOT_JUDGED
-    return Verdict.PASS if row.large >= row.least else Verdict.FAIL
 
 
 def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from ...hardware.facts import Fact, Known
 from ...qualification import TCP, EndMemory, QualifiedNode, RailLimit
 from ...tables import Amount, Whole
 from ...terminal import one_line
-from ...units import MB, format_size, many, times
+from ...units import many, times
 from ...worlds.crew import Crew
 from .cluster import Values
 from .job_nodes import MOST_NAMES, OWN_S, JobCluster, JobNodes, OwnValues, own_values
@@ -31,8 +31,6 @@ _PAIR, _RING, _OWN = "pair", "ring", "own"
 _MESSAGES, _LINK = "messages", "link"
 #: Least duration of the messages of a size in s, and at the rate of the path a multiple of the time of one.
 _SIZE_S, _TIMES = 0.05, 2.5
-#: Maximum duration of the messages of a size in s; sizes that need more are left out: 64 MiB at 34 MB/s fit.
-_MOST_SIZE_S = 5.0
 #: Rate of what arrived, its relative error and, of a pair, the share of what was sent again; None of nothing.
 _RATES = Annotated[list[Amount], msgspec.Meta(min_length=2, max_length=3)] | None
 
@@ -162,27 +160,21 @@ class ProcessCluster(JobCluster):
             return values
         streams = max(1, _STREAMS // len(couples))
         durations = [max(_SIZE_S, _TIMES * size / rate) for size in sizes]
-        count = sum(seconds <= _MOST_SIZE_S for seconds in durations)
-        if count < len(sizes):
-            self.notes = (*self.notes, f"messages of {format_size(sizes[count])} and more were not measured: "
-                          f"at {rate / MB:.3g} MB/s they take too long")  # fmt: skip
-        if not count:
-            return values
         plan = [
             [max(1, size // (len(couples) * streams)), seconds]
-            for size, seconds in zip(sizes[:count], durations[:count], strict=True)
+            for size, seconds in zip(sizes, durations, strict=True)
         ]
         tasks: dict[int, list[Any]] = {}
-        patience = min(self._patience, 2 * (2 if not both else 1) * sum(s for _, s in plan) + 3 * TIMEOUT_S)
+        patience = min(self._patience, 2 * (2 if not both else 1) * sum(durations) + 3 * TIMEOUT_S)
         for first, second in couples:
             tasks[first] = [_MESSAGES, self._place(second), streams, plan, both, patience, self._number]
             tasks[second] = [_MESSAGES, None, streams, plan, both, patience, self._number]
-        of_sizes = Annotated[list[Amount], msgspec.Meta(min_length=count, max_length=count)]
+        of_sizes = Annotated[list[Amount], msgspec.Meta(min_length=len(sizes), max_length=len(sizes))]
         answers = self._ask(tasks, patience, of_sizes | None)
         self._look_at_links()
         for side in (0, 1):
             sent = [answers.get(couple[side]) for couple in couples]
-            values[:count, side, 0] = np.sum([np.nan if of is None else of for of in sent], axis=0)
+            values[:, side, 0] = np.sum([np.nan if of is None else of for of in sent], axis=0)
         return values
 
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:

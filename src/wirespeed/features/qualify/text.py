@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Column
 from rich.text import Text
 
 from ...data.causes import Weight
@@ -31,39 +29,34 @@ from ...qualification import (
     OF_NODE,
     OF_SEVERAL,
     OWN_PARTS,
-    EndMemory,
     PartKind,
     Qualification,
     RailLimit,
-    SizeCurve,
     SlowPart,
     Stage,
     part_name,
 )
-from ...reports.console import hanging, pieces
+from ...reports.console import hanging
 from ...reports.looks import SIGNS
 from ...reports.style import Style
 from ...statistics import grouped
-from ...thresholds.clusters import JUDGED_SIZES
-from ...units import GB, format_size, format_time, many, some
+from ...units import GB, format_time, many, some
 
 #: Most slow parts that are printed, and most with what to do about them.
 _MOST, _EXPLAINED = 40, 3
-#: Sizes of messages between those that lines show; a page and JSON have all.
-_STEP = 5
 #: Most devices of a rail that are named.
 _MOST_DEVICES = 4
 
 
 def lines(document: Document, qualification: Qualification) -> list[str]:
     """The lines of the report, without colours; the last is the verdict."""
-    return [*_before(qualification), *sizes(qualification), *_found(document, qualification)]
+    return [*_before(qualification), *_found(document, qualification)]
 
 
 def _before(qualification: Qualification) -> list[str]:
-    """What was measured, what is missing, and what is expected."""
+    """What was measured, what is missing, what is expected, and the rates of messages."""
     missing = [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
-    return [*conditions(qualification), *missing, *expected(qualification)]
+    return [*conditions(qualification), *missing, *expected(qualification), *messages(qualification)]
 
 
 def _found(document: Document, qualification: Qualification) -> list[str]:
@@ -82,7 +75,7 @@ def body(document: Document, qualification: Qualification, style: Style) -> list
     culprits = qualification.culprits
     shown = culprits if style.verbose else culprits[:_MOST]
     over_tcp = is_over_tcp(document, qualification)
-    parts: list[RenderableType] = [*map(Text, _before(qualification)), *_table(qualification, style)]
+    parts: list[RenderableType] = list(map(Text, _before(qualification)))
     for i, culprit in enumerate(shown):
         look = SIGNS[Verdict.FAIL if culprit.confirmed else Verdict.WARN]
         word, _, rest = evidence(culprit, qualification).partition(": ")
@@ -124,27 +117,6 @@ def _steps(advice: Advice) -> Iterator[RenderableType]:
     for name, text in (("remedy", advice.do), ("confirm", advice.command)):
         if text:
             yield Padding(hanging(Text(f"{name:<7}", "dim"), Text(text)), (0, 0, 0, 2))
-
-
-def _table(qualification: Qualification, style: Style) -> Iterator[RenderableType]:
-    """A row for each kind of memory and direction: the rates of some sizes, and how long a message takes."""
-    rows = size_rows(qualification)
-    if not rows:
-        return
-    scale, unit = scale_of(max(rate for row in rows for rate in row.rates.values()))
-    shown = list(rows[0].rates)[::_STEP]
-    values = [
-        [f"{row.memory}, {row.ends[0]} to {row.ends[1]}{' *' if row.both else ''}",
-         *(f"{row.rates[size] / scale:.3g}" if size in row.rates else "-" for size in shown),
-         format_time(row.startup) if row.startup else "-", f"{row.rate / scale:.3g}"]
-        for row in rows
-    ]  # fmt: skip
-    heading = Column(f"messages, {unit}", no_wrap=True, style="dim")
-    fitted = [Column(name, no_wrap=True, justify="right") for name in ("start-up", "rate")]
-    yield from pieces(heading, [format_size(size) for size in shown], values, style.width, fitted)
-    both = "; * both directions at once" if any(row.both for row in rows) else ""
-    yield Text(f"a message takes its start-up, and its bytes at the rate{both}", "dim")
-    yield Text(sizes(qualification)[-1], "dim")
 
 
 def conditions(qualification: Qualification) -> Iterator[str]:
@@ -230,78 +202,19 @@ def expected(qualification: Qualification) -> list[str]:
     return [carried(limit, qualification) for limit in list(seen.values())[:_MOST]]
 
 
-@dataclass(frozen=True)
-class SizeRow:
-    """The rates of messages between two nodes in one direction, of the median of its rails.
-
-    Attributes:
-        memory: Where messages are sent from and received.
-        ends: Names of the nodes.
-        both: Whether the other direction was measured at the same time.
-        rates: Size in bytes -> rate in bytes per second.
-        startup, rate: A message takes this start-up in s, and its bytes at this rate in bytes per second.
-        large: The rate that is judged: the median of the largest sizes, of the slowest rail.
-        least: Rate below which it is slow; 0 if it is not known.
-    """
-
-    memory: EndMemory
-    ends: tuple[str, str]
-    both: bool
-    rates: dict[int, float]
-    startup: float
-    rate: float
-    large: float
-    least: float
-
-    @property
-    def name(self) -> str:
-        """What was measured, in words."""
-        at_once = ", both at once" if self.both else ""
-        return f"{self.memory}, {self.ends[0]} to {self.ends[1]}{at_once}"
-
-    @property
-    def duration(self) -> str:
-        """How long a message takes, in words."""
-        scale, unit = scale_of(max(self.rates.values()))
-        startup = f"{format_time(self.startup)} + " if self.startup else ""
-        return f"{startup}bytes / {self.rate / scale:.3g} {unit}"
-
-
-def size_rows(qualification: Qualification) -> list[SizeRow]:
-    """The rates of messages of several sizes, a row for each kind of memory and direction."""
-    same = grouped(((c.memory, c.both, c.source, c.target), c) for c in qualification.curves)
-    rows = []
-    for (memory, both, source, target), curves in same.items():
-        rates = {
-            size: statistics.median(curve.rates[size] for curve in curves if size in curve.rates)
-            for size in curves[0].rates
-        }
-        startup, rate = SizeCurve(memory, both, source, target, 0, rates).fitted
-        limit = qualification.limit_of((source, target), curves[0].rail)
-        ends = (qualification.nodes[source].name, qualification.nodes[target].name)
-        least = (limit.both if both else limit.least) if limit else 0.0
-        large = min(curve.large for curve in curves)
-        rows.append(SizeRow(memory, ends, both, rates, startup, rate, large, least))
-    return rows
-
-
-def sizes(qualification: Qualification) -> list[str]:
-    """A line for each kind of memory and direction: some sizes with their rates, start-up and rate."""
-    rows = size_rows(qualification)
-    rails = len({curve.rail for curve in qualification.curves})
-    text = []
-    for row in rows:
-        scale, unit = scale_of(max(row.rates.values()))
-        shown = ", ".join(
-            f"{row.rates[size] / scale:.3g} at {format_size(size)}" for size in list(row.rates)[::_STEP]
-        )
-        text.append(f"messages: {row.name}: {shown} ({unit}); one takes {row.duration}")
-    if rows:
-        judged = f"the median of the {JUDGED_SIZES} largest sizes is judged, smaller ones are not"
-        of_rails = f"Messages: median of {rails} rails; " if rails > 1 else "Messages: "
-        known = qualification.compared and any(row.least for row in rows)
-        text.append(of_rails + (judged if known else "not judged"))
-    return text
+def messages(qualification: Qualification) -> Iterator[str]:
+    """Yield the rates of large messages between two nodes, on the slowest rail, a line for each memory."""
+    names = [node.name for node in qualification.nodes]
+    same = grouped(((curve.memory, curve.both), curve) for curve in qualification.curves)
+    for (memory, both), curves in same.items():
+        ways = grouped((f"{names[curve.source]} to {names[curve.target]}", curve.large) for curve in curves)
+        found = []
+        for way, rates in ways.items():
+            scale, unit = scale_of(min(rates))
+            found.append(f"{way} {min(rates) / scale:.3g} {unit}")
+        how = f"{memory}, both at once" if both else memory
+        of_rails = " (slowest rail)" if qualification.nodes[0].rails > 1 else ""
+        yield f"messages, {how}: {', '.join(found)}{of_rails}"
 
 
 def named(devices: Sequence[str]) -> str:
@@ -384,7 +297,7 @@ def certainty(qualification: Qualification) -> str:
 
 def remarks(document: Document, qualification: Qualification) -> list[str]:
     """What was measured, what is expected, the causes, and how sure the answer is: all but what is slow."""
-    about = (*conditions(qualification), *expected(qualification))
+    about = (*conditions(qualification), *expected(qualification), *messages(qualification))
     return [*about, *explained(document, qualification), certainty(qualification)]
 
 
