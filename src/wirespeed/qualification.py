@@ -220,7 +220,6 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
             unknown.
         noise: Relative standard deviation of the values of paths that are not slow.
         threshold: Share of the median below which a part is slow.
-        wrongly_blamed: Upper bound of the probability that a good node is blamed if 1% of the nodes are bad.
         notes: Conditions under which it was measured.
         doubts: What was not compared, or a transport that is not what it should be, so that a qualification
             that finds nothing is only a warning.
@@ -235,7 +234,6 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     limit: Amount = 0
     noise: Number = 0
     threshold: Amount = 0
-    wrongly_blamed: Amount = 0
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     limits: tuple[RailLimit, ...] = ()

@@ -1,11 +1,10 @@
-"""The nodes of a qualification on a page: slow parts, what to copy, and the rounds."""
+"""The nodes of a qualification on a page: slow parts, and what to copy."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 from ...document import Document
@@ -18,17 +17,13 @@ from ...qualification import (
     OF_NODE,
     PartKind,
     Qualification,
-    Round,
     compact,
     part_name,
 )
 from ...reports.additions import PagePart
 from ...reports.html.templates import made
-from ...reports.values import GLANCE, number
-from ...statistics import median
 from ...terminal import one_line
-from ...units import format_time
-from .text import findings, remarks, scale_of, values_of
+from .text import findings, remarks, values_of
 
 #: Maximum number of slow parts in the table.
 _LISTED = 500
@@ -52,7 +47,6 @@ def qualified(document: Document) -> dict[str, Any] | None:
         "slow": list(_slow(document, found)),
         "lists": _lists(document, found),
         "lines": [one_line(line) for line in remarks(document, found)],
-        "rounds": [row for each in found.rounds for row in _rows(each)],
     }
 
 
@@ -96,24 +90,3 @@ def _lists(document: Document, found: Qualification) -> list[tuple[str, str]]:
     partners = ", with other partners" if len(found.nodes) > 2 else ""
     lists.append((f"Confirm: start again on these nodes{partners}", next_run(document, found)))
     return [(name, one_line(text)) for name, text in lists if text]
-
-
-def _rows(found: Round) -> Iterator[tuple[str, int, str, str, str]]:
-    """Yield the lines of a round: one, or one for each kind of part of nodes that measure themselves."""
-    how = [str(found.memory)] if found.memory else []
-    how += ["both directions at once"] if found.both else []
-    for i, kind in enumerate(dict.fromkeys(found.parts) or (None,)):
-        known = sorted(
-            value
-            for row in found.values
-            for value, of in zip(row, found.parts or repeat(None), strict=False)
-            if value is not None and of is kind
-        )
-        name = ": ".join(filter(None, (found.stage, kind or ", ".join(how))))
-        time = "" if i else format_time(found.seconds)  # of one round
-        if not known:
-            yield name, len(found.groups), "no values", "", time
-            continue
-        scale, unit = scale_of(known[-1])
-        middle, lowest = (f"{number(value, scale, GLANCE)} {unit}" for value in (median(known), known[0]))
-        yield name, len(found.groups), middle, lowest, time

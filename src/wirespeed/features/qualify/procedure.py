@@ -174,7 +174,6 @@ class Procedure(RoundRecorder):
         there = {i for i, node in enumerate(self.cluster.nodes) if not node.missing}
         blamed = [node for node in silent if partners[node] & there]
         self._missing |= dict.fromkeys(blamed, _SILENT)
-        self._partners = int(np.median([len(others) for others in partners.values()])) if partners else 0
         suspects, _, self._noise = self._explained(measured)
         self._threshold = threshold_of(self._noise)
         # Where paths vary this much, chance makes some of them slow.

@@ -11,7 +11,6 @@ import msgspec
 from ...qualification import Qualification, RailLimit, Round, SlowPart, Stage
 from .cluster import Cluster, Values, plain
 from .limits import of_user
-from .pairing import wrongly_blamed
 
 
 @dataclass
@@ -37,7 +36,6 @@ class RoundRecorder:
     given: float = 0.0
     _noise: float = 0.0
     _threshold: float = 0.0
-    _partners: int = 0
     _missing: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -49,7 +47,7 @@ class RoundRecorder:
         )
         return Qualification(
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
-            threshold=self._threshold, wrongly_blamed=wrongly_blamed(self._partners) if self._partners else 1,
+            threshold=self._threshold,
             notes=(*self.cluster.notes, *self.notes), doubts=(*self.cluster.doubts, *self.doubts),
             transport=self.cluster.transport, limit=self.cluster.limit, limits=self._limits,
         )  # fmt: skip

@@ -20,7 +20,6 @@ from ...judging.qualification_verdict import (
     is_over_tcp,
     next_run,
     remedy_of,
-    unexplained,
     verdict_of,
 )
 from ...judging.verdict import Verdict
@@ -33,7 +32,6 @@ from ...qualification import (
     Qualification,
     RailLimit,
     SlowPart,
-    Stage,
     part_name,
 )
 from ...reports.console import hanging
@@ -50,28 +48,25 @@ _MOST_DEVICES = 4
 
 def lines(document: Document, qualification: Qualification) -> list[str]:
     """The lines of the report, without colours; the last is the verdict."""
-    return [*_before(qualification), *_found(document, qualification)]
+    culprits = qualification.culprits
+    slow = [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
+    if len(culprits) > _MOST:
+        slow.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
+    word = verdict_of(qualification, document.interrupted).heading
+    return [
+        *_before(qualification), *slow, *_explained(document, qualification), *certainty(qualification),
+        *_lists(qualification), f"{word}: {_summary(qualification)}",
+    ]  # fmt: skip
 
 
 def _before(qualification: Qualification) -> list[str]:
     """What was measured, what is missing, what is expected, and the rates of messages."""
     missing = [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
-    return [*conditions(qualification), *missing, *expected(qualification), *messages(qualification)]
-
-
-def _found(document: Document, qualification: Qualification) -> list[str]:
-    """What is slow, how sure that is, and the verdict."""
-    culprits = qualification.culprits
-    text = [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
-    if len(culprits) > _MOST:
-        text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
-    text += [*explained(document, qualification), certainty(qualification), *_lists(qualification)]
-    word = verdict_of(qualification, document.interrupted).heading
-    return [*text, f"{word}: {_summary(qualification)}"]
+    return [*_conditions(qualification), *missing, *_expected(qualification), *_messages(qualification)]
 
 
 def body(document: Document, qualification: Qualification, style: Style) -> list[RenderableType]:
-    """What was measured and what is slow, for a screen; ``verbose`` adds how sure that is."""
+    """What was measured and what is slow, for a screen; ``verbose`` shows all parts with their remedies."""
     culprits = qualification.culprits
     shown = culprits if style.verbose else culprits[:_MOST]
     over_tcp = is_over_tcp(document, qualification)
@@ -84,12 +79,7 @@ def body(document: Document, qualification: Qualification, style: Style) -> list
             parts += _steps(remedy_of(culprit, over_tcp=over_tcp))
     if len(culprits) > len(shown):
         parts.append(Text(f"and {many(len(culprits) - len(shown), 'other slow part')}; -v shows all", "dim"))
-    if style.verbose or not qualification.compared:
-        parts.append(Text(certainty(qualification), "dim"))
-    elif not qualification.has_limits:
-        parts.append(
-            Text(f"slow = below {qualification.threshold:.0%} of the median (statistics with -v)", "dim")
-        )
+    parts += [Text(line, "dim") for line in certainty(qualification)]
     return [*parts, *map(Text, _lists(qualification))]
 
 
@@ -100,15 +90,12 @@ def ending(document: Document, qualification: Qualification, style: Style) -> li
     word = Text(verdict.heading, SIGNS[verdict].style)
     extent = Padding(Text(_summary(qualification), "dim"), (0, 0, 0, len(word) + 2))
     parts: list[RenderableType] = [hanging(word, Text(said, "bold")), extent]
-    if not explained_by(document, qualification):
-        if document.facts and any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits):
-            parts.append(Text("no reading of the nodes explains it", "yellow"))
+    causes = _causes(document, qualification)
+    for text, steps in causes:
+        parts += [Text(text, "yellow"), *_steps(steps)]
+    if not causes:
         confirm = next_run(document, qualification) if qualification.culprits else ""
         parts += _steps(Advice(advice.do, advice.command or confirm))
-    for host, finding in explained_by(document, qualification):
-        title = ": ".join(filter(None, (host, finding.cause.title)))
-        parts += [Text(f"likely cause: {title} ({finding.evidence})", "yellow")]
-        parts += _steps(Advice(finding.cause.remedy, "; ".join(finding.commands)))
     return parts
 
 
@@ -119,37 +106,35 @@ def _steps(advice: Advice) -> Iterator[RenderableType]:
             yield Padding(hanging(Text(f"{name:<7}", "dim"), Text(text)), (0, 0, 0, 2))
 
 
-def conditions(qualification: Qualification) -> Iterator[str]:
+def _conditions(qualification: Qualification) -> Iterator[str]:
     """Yield what was measured and how, and what to know of it."""
-    nodes = qualification.nodes
+    nodes, transport = qualification.nodes, qualification.transport
     there = sum(not node.missing for node in nodes)
-    pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
+    how = "by" if transport.startswith(("NCCL", "MPI")) else "over"
+    parts = ["simulated" if transport == "simulated" else f"measured {how} {transport}"]
+    if values := [value for of_path in qualification.paths.values() for value in of_path]:
+        middle, of_speed = statistics.median(values), ""
+        if speed := qualification.limit:
+            of_speed = f" ({middle / speed:.0%} of the interfaces' {speed * 8 / 1e9:g} Gbit/s)"
+        parts.append(f"median path {_rate(middle)}{of_speed}")
     seconds = math.fsum(each.seconds for each in qualification.rounds)
-    yield (
-        f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {_over(qualification)}; "
-        f"{many(len(qualification.rounds), 'round')}, {pairs} of them pairwise; {format_time(seconds)}"
-    )
+    parts.append(f"{many(len(qualification.rounds), 'round')} in {format_time(seconds)}")
+    yield f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {'; '.join(parts)}"
     if len(nodes) > 2 and not any(node.block for node in nodes):
         yield "Switches were not distinguished: their topology is unknown (--topology)."
     yield from (f"note: {note}" for note in qualification.notes)
     yield from (f"warning: {doubt}" for doubt in qualification.doubts)
 
 
-def _over(qualification: Qualification) -> str:
-    """How the paths were measured, and the share of the interfaces' speed if it is known."""
-    if qualification.transport == "simulated":
-        return "simulated"
-    text = f"measured {'over' if qualification.transport == 'TCP' else 'by'} {qualification.transport}"
-    values = [value for of_path in qualification.paths.values() for value in of_path]
-    if qualification.limit and values:
-        share = statistics.median(values) / qualification.limit
-        text += f" (median path: {share:.0%} of the interfaces' {qualification.limit * 8 / 1e9:g} Gbit/s)"
-    return text
-
-
-def scale_of(value: float) -> tuple[float, str]:
+def _scale_of(value: float) -> tuple[float, str]:
     """Scale and unit of rates like this one."""
     return (GB, "GB/s") if value >= GB else (1e6, "MB/s")
+
+
+def _rate(value: float) -> str:
+    """A rate with its unit."""
+    scale, unit = _scale_of(value)
+    return f"{value / scale:.3g} {unit}"
 
 
 def evidence(culprit: SlowPart, qualification: Qualification) -> str:
@@ -165,7 +150,7 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
             f"{culprit.value:.2%} of the data was retransmitted with {many(culprit.partners, 'partner')}, "
             f"at most {culprit.expected:.2%} on nine of ten other paths"
         )
-    scale, unit = scale_of(culprit.expected)
+    scale, unit = _scale_of(culprit.expected)
     line = f"{culprit.value / scale:.3g} of {culprit.expected / scale:.3g} {unit}"
     if culprit.kind is PartKind.SPINE:
         return (
@@ -174,7 +159,7 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
     if culprit.limited:
         first = culprit.nodes[:2]
         ends = ", ".join(
-            f"{qualification.nodes[node].name}: {named(limit.devices) or 'as given by --nics'}"
+            f"{qualification.nodes[node].name}: {_named(limit.devices) or 'as given by --nics'}"
             for node in sorted(first)
             if (limit := qualification.limit_of((node,), culprit.rail))
         )
@@ -191,7 +176,7 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
     return line if culprit.confirmed else f"{line} (not confirmed)"
 
 
-def expected(qualification: Qualification) -> list[str]:
+def _expected(qualification: Qualification) -> list[str]:
     """What carries the rails of two nodes that were judged by it: a line for each limit that differs."""
     judged = set(range(len(qualification.nodes))) if qualification.has_limits else set()
     judged |= {node for part in qualification.culprits if part.limited for node in part.nodes[:2]}
@@ -199,42 +184,34 @@ def expected(qualification: Qualification) -> list[str]:
     for limit in qualification.limits:
         if limit.node in judged:
             seen.setdefault((limit.node, limit.devices, limit.port, limit.slot), limit)
-    return [carried(limit, qualification) for limit in list(seen.values())[:_MOST]]
+    return [_carried(limit, qualification) for limit in list(seen.values())[:_MOST]]
 
 
-def messages(qualification: Qualification) -> Iterator[str]:
+def _messages(qualification: Qualification) -> Iterator[str]:
     """Yield the rates of large messages between two nodes, on the slowest rail, a line for each memory."""
     names = [node.name for node in qualification.nodes]
     same = grouped(((curve.memory, curve.both), curve) for curve in qualification.curves)
     for (memory, both), curves in same.items():
         ways = grouped((f"{names[curve.source]} to {names[curve.target]}", curve.large) for curve in curves)
-        found = []
-        for way, rates in ways.items():
-            scale, unit = scale_of(min(rates))
-            found.append(f"{way} {min(rates) / scale:.3g} {unit}")
+        found = [f"{way} {_rate(min(rates))}" for way, rates in ways.items()]
         how = f"{memory}, both at once" if both else memory
         of_rails = " (slowest rail)" if qualification.nodes[0].rails > 1 else ""
         yield f"messages, {how}: {', '.join(found)}{of_rails}"
 
 
-def named(devices: Sequence[str]) -> str:
+def _named(devices: Sequence[str]) -> str:
     """The names of devices that carry a rail together."""
     more = len(devices) - _MOST_DEVICES
     return " + ".join(devices[:_MOST_DEVICES]) + (f" and {more} more" if more > 0 else "")
 
 
-def carried(limit: RailLimit, qualification: Qualification) -> str:
-    """What carries a rail of a node, by its port and its PCIe link."""
+def _carried(limit: RailLimit, qualification: Qualification) -> str:
+    """What carries a rail of a node, by its port or its PCIe link."""
     name = qualification.nodes[limit.node].name
-    by = named(limit.devices) or "--nics"
-    slot = f", PCIe {limit.slot / GB:.4g} GB/s" if limit.slot else ""
-    both = (
-        f"; with both directions at once, slow below {limit.both / GB:.4g} GB/s in each" if limit.both else ""
-    )
-    return (
-        f"expected: {name}: {limit.port / GB:.4g} GB/s per rail ({by}){slot}; slow below "
-        f"{limit.least / GB:.4g} GB/s{both}"
-    )
+    by = (_named(limit.devices) or "--nics") + (", by PCIe" if limit.rate < limit.port else "")
+    both = f", {limit.both / GB:.4g} with both directions at once" if limit.both else ""
+    rate, least = (f"{value / GB:.4g} GB/s" for value in (limit.rate, limit.least))
+    return f"expected: {name}: {rate} per rail ({by}); slow below {least}{both}"
 
 
 def findings(document: Document, qualification: Qualification) -> list[Finding]:
@@ -253,52 +230,57 @@ def findings(document: Document, qualification: Qualification) -> list[Finding]:
     ]
 
 
-def explained(document: Document, qualification: Qualification) -> Iterator[str]:
-    """Yield the causes with evidence, remedy and command, or that slow paths have none."""
+def _causes(document: Document, qualification: Qualification) -> list[tuple[str, Advice]]:
+    """The likely causes with what to do, or that slow paths have none; hosts are named if one has it."""
+    found = []
+    for finding in findings(document, qualification)[:_MOST]:
+        host = "" if finding.cause.between else finding.host
+        text = f"likely cause: {': '.join(filter(None, (host, finding.cause.title)))} ({finding.evidence})"
+        found.append((text, Advice(finding.cause.remedy, "; ".join(finding.commands))))
     slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
-    found = explained_by(document, qualification)
     if not found and slow and document.facts:
-        advice = unexplained(document, qualification)
-        yield f"cause: no reading of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"
-    for host, finding in found:
-        line = f"likely cause: {': '.join(filter(None, (host, finding.cause.title)))} ({finding.evidence})"
-        yield f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}"
+        advice = first_words(document, qualification)[2]
+        confirm = advice.command or next_run(document, qualification)
+        found.append(("no reading of the nodes explains it", Advice(advice.do, confirm)))
+    return found
 
 
-def explained_by(document: Document, qualification: Qualification) -> list[tuple[str, Finding]]:
-    """The causes with their hosts; without one if the evidence names both nodes."""
-    found = findings(document, qualification)[:_MOST]
-    return [("" if finding.cause.between else finding.host, finding) for finding in found]
+def _explained(document: Document, qualification: Qualification) -> Iterator[str]:
+    """Yield each cause with what to do in a line."""
+    for text, advice in _causes(document, qualification):
+        yield f"{text}. Remedy: {advice.do}. Confirm: {advice.command}"
 
 
-def certainty(qualification: Qualification) -> str:
-    """How sure the answer is."""
-    if qualification.has_limits and qualification.compared:
-        return "With two nodes there is only one path: it was compared with what the NICs at both ends carry."
+def certainty(qualification: Qualification) -> Iterator[str]:
+    """Yield with what parts were compared, or why nothing could be compared."""
+    if qualification.compared and qualification.has_limits:
+        return  # with what is expected
     if qualification.compared or qualification.culprits:
-        return (
-            f"A part counts as slow below {qualification.threshold:.0%} of the median (paths vary by "
-            f"{qualification.noise:.1%}). Chance of flagging a healthy node: below "
-            f"{qualification.wrongly_blamed:.1g} (assuming 1% bad nodes; suspects are measured again)."
+        yield (
+            f"slow = below {qualification.threshold:.0%} of the median (paths vary by "
+            f"{qualification.noise:.1%})"
         )
-    if qualification.varies:
-        return (
+    elif qualification.varies:
+        yield (
             f"Not judged: measured paths vary by {qualification.noise:.0%}. Other jobs may use the network "
             "or the CPUs."
         )
-    if qualification.is_one_pair and qualification.threshold:
+    elif qualification.is_one_pair and qualification.threshold:
         rails = " and rails" if qualification.nodes[0].rails > 1 else ""
-        return (
+        yield (
             f"With only two nodes, only the directions{rails} of one path could be compared. They are "
             "equally fast. What the NICs can carry is unknown: pass it with --nics, or add a third node."
         )
-    return "Too few nodes answered to compare anything: at least two are required."
+    else:
+        yield "Too few nodes answered to compare anything: at least two are required."
 
 
 def remarks(document: Document, qualification: Qualification) -> list[str]:
-    """What was measured, what is expected, the causes, and how sure the answer is: all but what is slow."""
-    about = (*conditions(qualification), *expected(qualification), *messages(qualification))
-    return [*about, *explained(document, qualification), certainty(qualification)]
+    """What was measured, what is expected, the causes, and the threshold: all but what is slow or missing."""
+    return [
+        *_conditions(qualification), *_expected(qualification), *_messages(qualification),
+        *_explained(document, qualification), *certainty(qualification),
+    ]  # fmt: skip
 
 
 def _lists(qualification: Qualification) -> Iterator[str]:
