@@ -13,8 +13,7 @@ from ...backends.host.nic_facts import is_disabled, lost_links
 from ...hardware.facts import Fact, Known
 from ...qualification import TCP, EndMemory, QualifiedNode, RailLimit
 from ...tables import Amount, Whole
-from ...terminal import one_line
-from ...units import many, times
+from ...units import times
 from ...worlds.crew import Crew
 from .cluster import Values
 from .job_nodes import MOST_NAMES, OWN_S, JobCluster, JobNodes, OwnValues, own_values
@@ -52,7 +51,6 @@ class ProcessCluster(JobCluster):
     def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float = float("inf")) -> None:
         super().__init__(job)
         self._crew, self._probe = crew, probe
-        self._strangers: dict[int, list[tuple[str, str, int]]] = {}  # rank -> node, address, connections
         self._addresses = crew.world.addresses()
         self._round_s, self._own_s = min(_ROUND_S, patience), min(OWN_S, patience)
         self._patience = patience
@@ -222,34 +220,15 @@ class ProcessCluster(JobCluster):
         return next((f"{lost[rank]} (rank {rank})" for rank in self._job.ranks[node] if rank in lost), "")
 
     def _look_at_links(self) -> None:
-        """Ask all nodes how often their interfaces have lost their links, and who else connected to them."""
+        """Ask all nodes how often their interfaces have lost their links."""
         of_rank = {rank: node for node in range(len(self._job.nodes)) for rank in self._there(node)}
         tasks = {rank: [_LINK, self._interfaces[node]] for rank, node in of_rank.items()}
-        answers = self._ask(tasks, self._round_s, tuple[Whole, dict[str, Whole]])
-        for rank, (lost, strangers) in answers.items():
+        for rank, lost in self._ask(tasks, self._round_s, Whole).items():
             name = self._job.nodes[of_rank[rank]].name
             if self._interfaces[of_rank[rank]]:
                 self._lost_links[name] = max(0, lost - self._job.lost[name])
-            self._strangers[rank] = [(name, address, count) for address, count in strangers.items()]
         mine = [self._interfaces[node] for rank, node in of_rank.items() if rank == 0]
         self._is_cut_off = any(interface and is_disabled(interface) for interface in mine)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is to be known of the measurement, and who else connected to its nodes."""
-        foreign = [entry for entries in self._strangers.values() for entry in entries]
-        counts = {(node, address): 0 for node, address, _ in foreign}
-        for node, address, count in foreign:
-            counts[node, address] += count
-        lines = [
-            f"{node} refused {many(count, 'connection')} from {one_line(address)}, not of this job"
-            for (node, address), count in counts.items()
-        ]
-        return (*self._notes, *lines[:MOST_NAMES])
-
-    @notes.setter
-    def notes(self, notes: tuple[str, ...]) -> None:
-        self._notes = notes
 
     def _place(self, rank: int) -> Place:
         return self._addresses[rank], self._job.ports[rank]
@@ -275,8 +254,7 @@ def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
     if task[0] == MTU:
         return read_mtus(probe, task)
     if task[0] == _LINK:
-        probe.forget()
-        return lost_links(str(task[1])) if task[1] else 0, dict(probe.strangers)
+        return lost_links(str(task[1])) if task[1] else 0
     kind, place, *more, number = task
     where = (str(place[0]), int(place[1])) if place else None
     if kind == _MESSAGES:

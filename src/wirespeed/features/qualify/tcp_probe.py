@@ -7,11 +7,9 @@ import math
 import socket
 import struct
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
 from statistics import fmean, median, pstdev
@@ -43,17 +41,13 @@ class TcpProbe:
 
     Args:
         secret: The beginning of each connection is made from it, so that strangers are refused.
-
-    Attributes:
-        strangers: Address -> number of connections that were not of this job.
     """
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._listener = socket.create_server(("", 0), backlog=1024)
         self._listener.setblocking(False)
-        self._asking: dict[socket.socket, _Asking] = {}
-        self.strangers: Counter[str] = Counter()
+        self._asking: dict[socket.socket, bytearray] = {}  # connection -> what it has said, too little yet
 
     @property
     def port(self) -> int:
@@ -172,15 +166,15 @@ class TcpProbe:
     def _greet(self) -> None:
         """Take a connection, which has to show that it is of this job."""
         with suppress(OSError):  # it has gone away
-            peer, address = self._listener.accept()
+            peer, _ = self._listener.accept()
             peer.setblocking(False)
-            self._asking[peer] = _Asking(str(address[0]))
+            self._asking[peer] = bytearray()
         if len(self._asking) > _MOST_ASKING:
             self._refuse(next(iter(self._asking)))
 
     def _heard(self, peer: socket.socket, token: bytes) -> socket.socket | None:
         """The connection if it has said the token; None if it has not said all yet, or is refused."""
-        said = self._asking[peer].said
+        said = self._asking[peer]
         try:
             more = peer.recv(len(token) - len(said))
         except BlockingIOError:
@@ -197,29 +191,11 @@ class TcpProbe:
         return _timed_by_kernel(peer)
 
     def _refuse(self, peer: socket.socket) -> None:
-        self.strangers[self._asking.pop(peer).address] += 1
+        del self._asking[peer]
         peer.close()
-
-    def forget(self) -> None:
-        """Close the connections that have said nothing, at the end of a round; they count as strangers."""
-        for peer in [*self._asking]:
-            self._refuse(peer)
 
     def _token(self, number: int) -> bytes:
         return hmac.digest(self._secret, number.to_bytes(8, "little"), "sha256")
-
-
-@dataclass
-class _Asking:
-    """A connection that has not shown yet that it is of this job.
-
-    Attributes:
-        address: Where it comes from.
-        said: What it has said.
-    """
-
-    address: str
-    said: bytearray = field(default_factory=bytearray)
 
 
 @contextmanager
