@@ -43,7 +43,7 @@ def lying(rank: int, lie: Callable[[Any, Any], Any]) -> Callable[[Any], None]:
                 probes.append(TcpProbe(bytes(task[0])))
                 true = job_nodes.introduction(probes[0].port, task)
             else:
-                true = process_cluster.work(probes[0], task)
+                true = job_nodes.work(probes[0], task)
             return lie(task, true) if world.rank == rank else true
 
         with suppress(RankLost):

@@ -341,7 +341,7 @@ def test_nodes_on_one_machine_do_not_measure_themselves(
     worlds: Worlds, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would disturb each other: namespaces and containers share the boot of a kernel."""
-    monkeypatch.setattr(process_cluster, "own_values", lambda: {PartKind.MEMORY: [1e9, 2e9]})
+    monkeypatch.setattr(job_nodes, "own_values", lambda: {PartKind.MEMORY: [1e9, 2e9]})
     made = worlds(2)
     threads = in_threads(made, lambda world: job.serve(world, 60.0))
     cluster = job.lead(made[0], {}, [], "tcp", 60.0)
@@ -528,23 +528,31 @@ def test_messages_between_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rail of two nodes, in one direction and in both; what is not possible is a note."""
     machine = Path(__file__).parents[2] / "machines/four-ranks.json"
 
-    def simulated(world: object, over: str, ways: list[list[tuple[int, int]]], *what: Any) -> Document:
+    def simulated(
+        world: object, over: str, ways: list[list[tuple[int, int]]], *what: Any
+    ) -> tuple[Document, None]:
         cases = [messages_between(f"m{i}", hops, *what) for i, hops in enumerate(ways)]
-        return wirespeed.run(cases, machine=str(machine), samples=2, copies=1)
+        return wirespeed.run(cases, machine=str(machine), samples=2, copies=1), None
 
-    monkeypatch.setitem(transfer_cluster._STEPS, "messages", simulated)
+    monkeypatch.setitem(transfer_cluster.STEPS, "messages between ranks", simulated)
     told: list[Any] = []
-    world: Any = SimpleNamespace(broadcast=lambda *what: told.append(what[0]))
+
+    def ask(tasks: Any, seconds: float, own: Any, kind: Any) -> Any:
+        told.append(tasks[3])
+        return {0: own(tasks[0])}
+
+    crew: Any = SimpleNamespace(world=SimpleNamespace(size=4), lost={}, ask=ask)
+    probe: Any = None
     nodes = (QualifiedNode("a"), QualifiedNode("b"))
     of_job = JobNodes(nodes, ((0, 1), (2, 3)), {}, frozenset((0, 1)), 0.0, (), ())
-    cluster = TransferCluster(world, of_job, "nccl")
+    cluster = TransferCluster(crew, of_job, probe, 60.0, "nccl")
     assert cluster.memories == (EndMemory.GPU, EndMemory.HOST)
     one, both = (cluster.sizes((0, 1), EndMemory.GPU, at_once, [2**16, 2**26]) for at_once in (False, True))
     assert one.shape == both.shape == (2, 2, 2) and (one[1] > one[0]).all() and (both > 0).all()
-    assert told[0][1][1] == [[(0, 2), (1, 3)], [(2, 0), (3, 1)]] and len(told[1][1][1]) == 1
+    assert told[0][2] == [[(0, 2), (1, 3)], [(2, 0), (3, 1)]] and len(told[1][2]) == 1
     assert np.isnan(cluster.sizes((0, 1), EndMemory.HOST, False, [2**16])).all()
     assert cluster.notes[0].startswith("messages from host memory were not measured: ")
-    without: Any = TransferCluster(world, dataclasses.replace(of_job, gpus=frozenset()), "mpi")
+    without = TransferCluster(crew, dataclasses.replace(of_job, gpus=frozenset()), probe, 60.0, "mpi")
     assert without.memories == (EndMemory.HOST,)
 
 
@@ -569,3 +577,12 @@ def test_the_error_of_a_rate_is_that_of_the_mean_of_its_parts(monkeypatch: pytes
     rate, error = tcp_probe._received(cast(socket.socket, Peer()))
     assert rate == pytest.approx(32000 / 0.4, rel=0.01)
     assert error == pytest.approx(0.4 / 8**0.5, rel=0.05)
+
+
+def test_transfers_end_with_the_first_rank_that_is_lost() -> None:
+    """All ranks take part in each round."""
+    members = [Member(rank, f"host{rank}", rank, 0) for rank in range(2)]
+    crew: Any = SimpleNamespace(world=SimpleNamespace(size=2, members=members), lost={1: "has ended"})
+    job: Any = SimpleNamespace(ranks=((0,), (1,)), facts=(), notes=(), gpus=frozenset())
+    with pytest.raises(RankLost, match=r"rank 1 \(process 1 on host1\) has ended"):
+        TransferCluster(crew, job, crew, 60.0, "mpi").pairs([(0, 1)])

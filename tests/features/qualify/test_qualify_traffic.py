@@ -108,8 +108,8 @@ def test_a_transport_that_is_not_what_it_should_be(
 ) -> None:
     """RDMA devices that nobody uses, or that some do not use, or that carry too little."""
     job = JobNodes((), ((0,), (1,)), {}, frozenset(), 0.0, (), ("mlx5_0",))
-    world: Any = SimpleNamespace()
-    cluster = TransferCluster(world, job, over)
+    crew: Any = SimpleNamespace()
+    cluster = TransferCluster(crew, job, crew, 60.0, over)
     cluster._carriers, cluster._rate = dict(carriers), rate
     assert len(cluster.doubts) == bool(doubt) and doubt in "".join(cluster.doubts)
     assert cluster.limit == (0 if not carriers else 1.25e9 if carriers["a"] is TCP else 50e9)

@@ -10,16 +10,15 @@ from ...backends.host.nic_facts import is_disabled
 from ...errors import WirespeedError
 from ...worlds.base import RankLost, World
 from ...worlds.crew import Crew
-from .job_nodes import OWN_S, introduce, introduction
+from .job_nodes import OWN_S, introduce, introduction, work
 from .node_facts import interface_of
-from .process_cluster import ProcessCluster, work
+from .process_cluster import ProcessCluster
 from .tcp_probe import TcpProbe
-from .transfer_cluster import TransferCluster
+from .transfer_cluster import STEPS, TransferCluster
 
 #: What carries the bytes between nodes.
 OVER = ("tcp", "nccl", "mpi")
 _SECRET_BYTES = 32
-_TRANSFERS = "transfers"
 #: Maximum time between two tasks beyond the time-out, in s: inference and printing.
 _PATIENCE_S = 60.0
 
@@ -55,13 +54,10 @@ def lead(
                 f"rank {rank} {why}: --transport {over} requires all processes; "
                 "--transport tcp goes on without some"
             )
-        crew.ask({rank: [_TRANSFERS] for rank in world.links}, patience, lambda task: None)
-        crew.dismiss(_PATIENCE_S)
+        return TransferCluster(crew, job, probe, patience, over)
     except BaseException:
         probe.close()
         raise
-    probe.close()
-    return TransferCluster(world, job, over)
 
 
 def serve(world: World, patience: float) -> None:
@@ -71,18 +67,16 @@ def serve(world: World, patience: float) -> None:
         WirespeedError: If rank 0 or, over NCCL and MPI, another process has ended.
     """
     probes: list[TcpProbe] = []
-    by_transfers, interface = False, ""
+    interface = ""
 
     def answer(task: Any) -> Any:
-        nonlocal by_transfers, interface
+        nonlocal interface
         if not probes:
             probes.append(TcpProbe(bytes(task[0])))
             interface = interface_of(str(task[1]))
             return introduction(probes[0].port, task)
-        if task[0] == _TRANSFERS:
-            by_transfers = True
-            return None
-        return work(probes[0], task)
+        step = STEPS.get(str(task[0]))
+        return step(world, *task[1:])[1] if step else work(probes[0], task)
 
     try:
         Crew(world).serve(answer, patience + _PATIENCE_S)
@@ -93,5 +87,3 @@ def serve(world: World, patience: float) -> None:
     finally:
         for probe in probes:
             probe.close()
-    if by_transfers:
-        TransferCluster.serve(world)

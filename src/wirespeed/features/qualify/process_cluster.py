@@ -9,25 +9,21 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from ...backends.host.nic_facts import is_disabled, lost_links
+from ...backends.host.nic_facts import is_disabled
 from ...hardware.facts import Fact, Known
 from ...qualification import TCP, EndMemory, QualifiedNode, RailLimit
 from ...tables import Amount, Whole
 from ...units import times
 from ...worlds.crew import Crew
 from .cluster import Values
-from .job_nodes import MOST_NAMES, OWN_S, JobCluster, JobNodes, OwnValues, own_values
-from .limits import FACTS, MTU, facts_of_two, of_tcp, read_facts, read_mtus
+from .job_nodes import LINK, MESSAGES, MOST_NAMES, PAIR, RING, JobCluster, JobNodes
+from .limits import of_tcp
 from .tcp_probe import SECONDS, TIMEOUT_S, Place, TcpProbe
 
 #: Maximum time of a round in s: to connect, two directions, and bytes that do not arrive, twice.
 _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
 #: Number of connections between two nodes, of which one does not fill a fast path.
 _STREAMS = 4
-#: Maximum time to dismiss the ranks, in s.
-_DISMISS_S = 5.0
-_PAIR, _RING, _OWN = "pair", "ring", "own"
-_MESSAGES, _LINK = "messages", "link"
 #: Least duration of the messages of a size in s, and at the rate of the path a multiple of the time of one.
 _SIZE_S, _TIMES = 0.05, 2.5
 #: Rate of what arrived, its relative error and, of a pair, the share of what was sent again; None of nothing.
@@ -35,27 +31,16 @@ _RATES = Annotated[list[Amount], msgspec.Meta(min_length=2, max_length=3)] | Non
 
 
 class ProcessCluster(JobCluster):
-    """The nodes of a job, on rank 0.
-
-    Attributes:
-        crew: The processes of the job.
-        job: Its nodes.
-        probe: Rank 0's end of connections.
-        patience: Maximum time of a round, in s; longer ones end earlier.
-    """
+    """The nodes of a job, on rank 0."""
 
     transport = TCP
     rails = 1
     memories = (EndMemory.HOST,)
 
-    def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float = float("inf")) -> None:
-        super().__init__(job)
-        self._crew, self._probe = crew, probe
+    def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float) -> None:
+        super().__init__(crew, job, probe, patience)
         self._addresses = crew.world.addresses()
-        self._round_s, self._own_s = min(_ROUND_S, patience), min(OWN_S, patience)
-        self._patience = patience
         self._number = 0
-        self._failed: dict[int, str] = {}
         self._sent_again: dict[int, float] = {}
         self.limit = job.limit
         self._interfaces = [job.interfaces.get(node.name, "") for node in job.nodes]
@@ -104,18 +89,6 @@ class ProcessCluster(JobCluster):
         )
         return (*self._doubts, *lost)
 
-    def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
-        asked = {node: self._there(node)[0] for node in nodes if self._there(node)}
-        answers = self._ask({rank: [_OWN] for rank in asked.values()}, self._own_s, OwnValues)
-        measured = {}
-        for node, rank in asked.items():
-            answer = answers.get(rank, {})
-            if isinstance(answer, str):
-                self._failed[node] = f"could not measure itself: {answer}"
-            else:
-                measured[node] = answer
-        return measured
-
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         tasks: dict[int, list[Any]] = {}
         couples = []
@@ -123,7 +96,7 @@ class ProcessCluster(JobCluster):
             # Nodes with different numbers of processes: as many as the smaller has.
             for first, second in zip(self._there(a), self._there(b), strict=False):
                 streams = max(1, _STREAMS // len(self._there(a))) if len(self._job.nodes) == 2 else 1
-                tasks[first], tasks[second] = [_PAIR, self._place(second), streams], [_PAIR, None, streams]
+                tasks[first], tasks[second] = [PAIR, self._place(second), streams], [PAIR, None, streams]
                 couples.append((i, first, second))
         rates = self._measure(tasks)
         self.losses = np.full((len(pairs), 2), np.nan)
@@ -139,13 +112,6 @@ class ProcessCluster(JobCluster):
         for i, pair in enumerate(pairs):
             self._slowest[frozenset(pair)] = float(np.fmin(values[i, 0, 0], values[i, 1, 0]))
         return values
-
-    def examine(self, pair: tuple[int, int]) -> None:
-        first = {self._job.nodes[node].name: self._there(node)[0] for node in pair if self._there(node)}
-        if len(first) == 2:
-            self._facts = facts_of_two(
-                self._crew, first, self._job.interfaces, self._probe, self._job.ports, self._own_s
-            )
 
     def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
         """Messages are divided over all connections between two nodes, and each part is answered."""
@@ -165,8 +131,8 @@ class ProcessCluster(JobCluster):
         tasks: dict[int, list[Any]] = {}
         patience = min(self._patience, 2 * (2 if not both else 1) * sum(durations) + 3 * TIMEOUT_S)
         for first, second in couples:
-            tasks[first] = [_MESSAGES, self._place(second), streams, plan, both, patience, self._number]
-            tasks[second] = [_MESSAGES, None, streams, plan, both, patience, self._number]
+            tasks[first] = [MESSAGES, self._place(second), streams, plan, both, patience, self._number]
+            tasks[second] = [MESSAGES, None, streams, plan, both, patience, self._number]
         of_sizes = Annotated[list[Amount], msgspec.Meta(min_length=len(sizes), max_length=len(sizes))]
         answers = self._ask(tasks, patience, of_sizes | None)
         self._look_at_links()
@@ -183,7 +149,7 @@ class ProcessCluster(JobCluster):
             for ring in zip(*(self._there(node) for node in group), strict=False):
                 rings.append((i, ring))
                 for rank, after in zip(ring, (*ring[1:], ring[0]), strict=True):
-                    tasks[rank] = [_RING, self._place(after)]
+                    tasks[rank] = [RING, self._place(after)]
         rates = self._measure(tasks)
         values = np.full(len(groups), np.nan)
         for i in {ring[0] for ring in rings}:
@@ -193,21 +159,6 @@ class ProcessCluster(JobCluster):
                 if j == i
             )
         return values
-
-    def close(self) -> None:
-        """Dismiss the other ranks."""
-        self._crew.dismiss(_DISMISS_S)
-        self._probe.close()
-
-    def _ask(self, tasks: Mapping[int, list[Any]], patience: float, kind: Any) -> dict[int, Any]:
-        """Give ranks their tasks; rank -> its answer, of this type."""
-        return self._crew.ask(tasks, patience, lambda task: work(self._probe, task), kind)
-
-    def _there(self, node: int) -> list[int]:
-        """The ranks of a node that take tasks."""
-        return [
-            rank for rank in self._job.ranks[node] if rank in self._job.ports and rank not in self._crew.lost
-        ]
 
     def _lost(self, node: int) -> str:
         """What is the matter with a node; empty if all of its processes take tasks."""
@@ -222,8 +173,8 @@ class ProcessCluster(JobCluster):
     def _look_at_links(self) -> None:
         """Ask all nodes how often their interfaces have lost their links."""
         of_rank = {rank: node for node in range(len(self._job.nodes)) for rank in self._there(node)}
-        tasks = {rank: [_LINK, self._interfaces[node]] for rank, node in of_rank.items()}
-        for rank, lost in self._ask(tasks, self._round_s, Whole).items():
+        tasks = {rank: [LINK, self._interfaces[node]] for rank, node in of_rank.items()}
+        for rank, lost in self._ask(tasks, _ROUND_S, Whole).items():
             name = self._job.nodes[of_rank[rank]].name
             if self._interfaces[of_rank[rank]]:
                 self._lost_links[name] = max(0, lost - self._job.lost[name])
@@ -237,30 +188,9 @@ class ProcessCluster(JobCluster):
         """Let ranks measure at once; rank -> rate at which bytes arrived."""
         self._number += 1
         numbered = {rank: [*task, self._number] for rank, task in tasks.items()}
-        answers = self._ask(numbered, self._round_s, _RATES)
+        answers = self._ask(numbered, _ROUND_S, _RATES)
         self._look_at_links()
         known = {rank: answer for rank, answer in answers.items() if answer is not None}
         self.variation = float(np.median([answer[1] for answer in known.values()])) if known else 0.0
         self._sent_again = {rank: answer[2] for rank, answer in known.items() if len(answer) > 2}
         return {rank: answer[0] for rank, answer in known.items()}
-
-
-def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
-    """Do a task of rank 0: a kind, where the next process listens, and the number of the round."""
-    if task[0] == _OWN:
-        return own_values()
-    if task[0] == FACTS:
-        return read_facts(task)
-    if task[0] == MTU:
-        return read_mtus(probe, task)
-    if task[0] == _LINK:
-        return lost_links(str(task[1])) if task[1] else 0
-    kind, place, *more, number = task
-    where = (str(place[0]), int(place[1])) if place else None
-    if kind == _MESSAGES:
-        streams, plan, both, most = more
-        sizes = [(int(size), float(seconds)) for size, seconds in plan]
-        return probe.messages(where, number, int(streams), sizes, bool(both), float(most))
-    if kind == _RING and where:
-        return probe.ring(where, number)
-    return probe.pair(where, number, int(more[0]))

@@ -6,7 +6,7 @@ a rank that is lost ends the run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -21,12 +21,14 @@ from ...terminal import one_line
 from ...testcases.table import Testcase
 from ...thresholds.clusters import USUAL_RDMA
 from ...units import MIB
-from ...worlds.base import World
+from ...worlds.base import RankLost, World
+from ...worlds.crew import Crew
 from .carriers import Carrier, Sent, carrier, counters, difference, others, said
 from .cluster import Values
-from .job_nodes import JobCluster, JobNodes, own_values
-from .limits import facts_told, fastest, of_rdma, of_tcp, read_facts, tasks_of_two, use_of
+from .job_nodes import JobCluster, JobNodes
+from .limits import fastest, of_rdma, of_tcp, use_of
 from .messages import Hop, messages_between
+from .tcp_probe import TcpProbe
 
 if TYPE_CHECKING:
     from ...document import Document
@@ -36,14 +38,14 @@ _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
 #: Target precision of messages, and maximum time for those of a size in s.
 _PRECISION, _OF_SIZE_S = 0.05, 0.05
-_CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
-_COUNTING = "reading what the network interfaces sent"
 #: What to do if a library does not use RDMA devices that exist.
 _REMEDIES = {
     "nccl": "check NCCL_IB_DISABLE, NCCL_NET, /dev/infiniband in the container and ulimit -l; "
     "NCCL_DEBUG=INFO says what NCCL finds",
     "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
 }
+#: What a rank tells of a step: what its node has sent, if that is asked.
+Told = Sent | None
 #: Facts of the interface by which the processes of a job meet.
 _OF_INTERFACE = (
     Known.INTERFACE_KIND,
@@ -60,14 +62,12 @@ class TransferCluster(JobCluster):
     """The nodes of a job, on rank 0.
 
     Attributes:
-        world: The processes of the job.
-        job: Its nodes.
         over: ``nccl`` or ``mpi``.
     """
 
-    def __init__(self, world: World, job: JobNodes, over: str) -> None:
-        super().__init__(job)
-        self._world, self._over = world, over
+    def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float, over: str) -> None:
+        super().__init__(crew, job, probe, patience)
+        self._over = over
         self._carriers: dict[str, Carrier] = {}  # node -> what carried its bytes
         self._rate = 0.0  # median of the last rates between nodes, in bytes per second
         self._copies = 0  # per sample; 0: not known yet
@@ -75,8 +75,8 @@ class TransferCluster(JobCluster):
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:
         return tuple(
-            msgspec.structs.replace(node, rails=len(ranks))
-            for node, ranks in zip(self._job.nodes, self._job.ranks, strict=True)
+            msgspec.structs.replace(node, rails=len(ranks), missing=self._failed.get(i, ""))
+            for i, (node, ranks) in enumerate(zip(self._job.nodes, self._job.ranks, strict=True))
         )
 
     @property
@@ -130,11 +130,6 @@ class TransferCluster(JobCluster):
         mine = [fact for fact in self._facts if over_tcp or fact.name not in _OF_INTERFACE]
         return (*mine, *more)
 
-    def examine(self, pair: tuple[int, int]) -> None:
-        first = {self._job.nodes[node].name: self._job.ranks[node][0] for node in pair}
-        tasks = tasks_of_two(first, self._job.interfaces, self._world.addresses())
-        self._facts = facts_told(first, dict(enumerate(self._all("facts", tasks))))
-
     @property
     def memories(self) -> tuple[EndMemory, ...]:
         """Between which memory messages are measured: that of GPUs first, if all nodes have some."""
@@ -155,11 +150,6 @@ class TransferCluster(JobCluster):
             )
         return tuple(filter(None, doubts))
 
-    def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
-        first = [ranks[0] for ranks in self._job.ranks]
-        rows = self._all("own", first)
-        return {node: rows[first[node]] for node in nodes}
-
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         ranks, rails = self._job.ranks, range(self.rails)
         there = [(ranks[a][rail], ranks[b][rail]) for a, b in pairs for rail in rails]
@@ -176,7 +166,7 @@ class TransferCluster(JobCluster):
         there = list(zip(a[: self.rails], b[: self.rails], strict=True))
         back = [(target, source) for source, target in there]
         ways = [there + back] if both else [there, back]
-        document = self._all("messages", self._over, ways, sizes, memory)
+        document, _ = self._together("messages between ranks", self._over, ways, sizes, memory)[0]
         values = {(row, int(column)): cell.value for row, column, cell in _cells(document)}
         if not any(values.values()):
             why = next((result.reason for result in document.testcases if result.reason), "no value")
@@ -198,29 +188,25 @@ class TransferCluster(JobCluster):
         rates, index = self._rates(hops), np.array(of)
         return np.array([rates[index == i].min() * len(rails) for i in range(len(groups))])
 
-    def close(self) -> None:
-        """Dismiss the other ranks."""
-        self._world.broadcast(None, _CHOOSING)
-
-    @staticmethod
-    def serve(world: World) -> None:
-        """Take part in the rounds that rank 0 chooses, on other ranks.
+    def _together(self, step: str, *arguments: Any) -> dict[int, Any]:
+        """Let all ranks take a step at once; what each tells of it, and rank 0 with the run before.
 
         Raises:
-            WirespeedError: If a process has ended, or the transfers are not possible.
+            RankLost: If one is lost: none can go on then.
         """
-        while told := world.broadcast(None, _CHOOSING):
-            step, arguments = told
-            _STEPS[step](world, *arguments)
-
-    def _all(self, step: str, *arguments: Any) -> Any:
-        """Let all ranks take a step together; return its result on this one."""
-        self._world.broadcast([step, arguments], _CHOOSING)
-        return _STEPS[step](self._world, *arguments)
+        crew, world = self._crew, self._crew.world
+        if not crew.lost:
+            tasks = {rank: [step, *arguments] for rank in range(world.size)}
+            answers = crew.ask(tasks, self._patience, lambda task: STEPS[step](world, *arguments), Told)
+            if not crew.lost:
+                return answers
+        rank, why = next(iter(crew.lost.items()))
+        raise RankLost(f"{world.members[rank]} {why}")
 
     def _rates(self, hops: Sequence[Hop]) -> Values:
         """Rates of transfers between ranks that start together, in bytes per second."""
-        document, sent = self._all("transfers", self._over, hops, self._copies)
+        sent = self._together("transfers", self._over, hops, self._copies)
+        document, sent[0] = sent[0]
         cells = {row: cell for row, _, cell in _cells(document)}
         found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
         if not any(cell and cell.value for cell in found):
@@ -239,23 +225,23 @@ class TransferCluster(JobCluster):
         return rates
 
 
-def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> tuple[Document, list[Sent]]:
-    """Measure transfers that start together, and count what nodes send; called on all ranks."""
+def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> tuple[Document, Told]:
+    """Measure transfers that start together, and count what this node sends; called on all ranks."""
     before = counters()
     case = messages_between("transfers", hops, (_BYTES,), EndMemory.GPU)
     document = _run(world, over, [case], samples=_SAMPLES, copies=copies)
     for result in document.testcases:
         if not result.tables:
             raise WirespeedError(f"--transport {over} is not possible here: {result.reason or result.status}")
-    return document, world.allgather(difference(before, counters()), _COUNTING)
+    return document, difference(before, counters())
 
 
 def _messages(
     world: World, over: str, ways: Sequence[Sequence[Hop]], sizes: Sequence[int], memory: str
-) -> Document:
+) -> tuple[Document, Told]:
     """Measure messages of several sizes, those of a way at once; called on all ranks."""
     cases = [messages_between(f"messages{i}", hops, sizes, EndMemory(memory)) for i, hops in enumerate(ways)]
-    return _run(world, over, cases, precision=_PRECISION, time_budget=_OF_SIZE_S)
+    return _run(world, over, cases, precision=_PRECISION, time_budget=_OF_SIZE_S), None
 
 
 def _run(world: World, over: str, cases: Sequence[Testcase], **options: Any) -> Document:
@@ -274,23 +260,7 @@ def _cells(document: Document) -> Iterator[tuple[str, str, Cell]]:
                 yield table.rows.labels[cell.row], table.columns.labels[cell.column], cell
 
 
-def _facts(world: World, tasks: Mapping[int, list[Any]]) -> list[Any]:
-    """Let some ranks read the facts of their nodes; by rank. Called on all ranks."""
-    mine = read_facts(tasks[world.rank]) if world.rank in tasks else []
-    return world.allgather(mine, _OWN_NODE, patience=world.timeout)
-
-
-def _own(world: World, first: Sequence[int]) -> list[dict[str, list[float]]]:
-    """Let the first rank of each node measure it; their values, by rank. Called on all ranks."""
-    mine = own_values() if world.rank in first else {}
-    rows = world.allgather(mine, _OWN_NODE, patience=world.timeout)
-    for rank, row in enumerate(rows):
-        if isinstance(row, str):
-            raise WirespeedError(f"{world.members[rank]} could not measure its node: {row}")
-    return rows
-
-
-#: What all ranks do when rank 0 says its name.
-_STEPS: dict[str, Callable[..., Any]] = {
-    "transfers": _transfers, "messages": _messages, "own": _own, "facts": _facts,
+#: What ranks do together when rank 0 says its name.
+STEPS: dict[str, Callable[..., tuple[Document, Told]]] = {
+    "transfers": _transfers, "messages between ranks": _messages,
 }  # fmt: skip
