@@ -216,8 +216,6 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         culprits: What is slow; the most severe first.
         seed: Seed of the choice of partners.
         transport: What the processes used between nodes, e.g. ``TCP``.
-        limit: Maximum that the NICs of one rail can carry in one direction, in bytes per second; 0 if
-            unknown.
         noise: Relative standard deviation of the values of paths that are not slow.
         threshold: Share of the median below which a part is slow.
         notes: Conditions under which it was measured.
@@ -231,7 +229,6 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     culprits: tuple[SlowPart, ...] = ()
     seed: Integer = 0
     transport: str = ""
-    limit: Amount = 0
     noise: Number = 0
     threshold: Amount = 0
     notes: tuple[str, ...] = ()

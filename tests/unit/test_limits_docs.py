@@ -164,7 +164,7 @@ DECIDING = {
     "features/history/events.py": "_AROUND _RECENT",
     "features/p2p/causes.py": "",
     "features/p2p/attempts.py": "",
-    "features/qualify/carriers.py": "_MBIT_BYTES _NAMED",
+    "features/qualify/carriers.py": "_NAMED",
     "features/qualify/inference.py": "_MOST_CULPRITS _CORRECTION",
     "features/qualify/limits.py": "_GBIT_BYTES",
     "features/qualify/lossy_cables.py": "",

@@ -544,7 +544,7 @@ def test_messages_between_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     crew: Any = SimpleNamespace(world=SimpleNamespace(size=4), lost={}, ask=ask)
     probe: Any = None
     nodes = (QualifiedNode("a"), QualifiedNode("b"))
-    of_job = JobNodes(nodes, ((0, 1), (2, 3)), {}, frozenset((0, 1)), 0.0, (), ())
+    of_job = JobNodes(nodes, ((0, 1), (2, 3)), {}, frozenset((0, 1)), (), ())
     cluster = TransferCluster(crew, of_job, probe, 60.0, "nccl")
     assert cluster.memories == (EndMemory.GPU, EndMemory.HOST)
     one, both = (cluster.sizes((0, 1), EndMemory.GPU, at_once, [2**16, 2**26]) for at_once in (False, True))

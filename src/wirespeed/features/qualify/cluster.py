@@ -31,10 +31,6 @@ class Cluster(Protocol):
         """The transport of the bytes between nodes."""
 
     @property
-    def limit(self) -> float:
-        """What the network interfaces of most nodes carry in one direction, in bytes per second; or 0."""
-
-    @property
     def notes(self) -> tuple[str, ...]:
         """Conditions of the nodes that a reader must know."""
 

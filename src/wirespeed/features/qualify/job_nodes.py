@@ -5,7 +5,6 @@ The processes of a node measure in parallel, and their rates are added: over TCP
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,7 +45,6 @@ class JobNodes:
         ranks: The ranks of each node, by their local rank.
         ports: Rank -> port on which it listens.
         gpus: Indices of the nodes that have GPUs.
-        limit: What most nodes' network interfaces carry in one direction, in bytes per second; 0 if unknown.
         notes: In what nodes differ.
         without_nccl: Names of nodes without NCCL, if others have it.
         shared: Whether some nodes run on the same machine, so that they do not measure themselves.
@@ -61,7 +59,6 @@ class JobNodes:
     ranks: tuple[tuple[int, ...], ...]
     ports: Mapping[int, int]
     gpus: frozenset[int]
-    limit: float
     notes: tuple[str, ...]
     rdma: tuple[str, ...]
     shared: bool = False
@@ -116,7 +113,6 @@ def introduce(
         tuple(hosts.get(name, ()) for name in names),
         ports,
         frozenset(i for i, name in enumerate(names) if name in facts and facts[name].gpus),
-        statistics.median(node.limit for node in facts.values()),
         tuple(differences(facts, took, clock)),
         tuple(sorted({device for node in facts.values() for device in node.rdma})),
         len({node.boot for node in facts.values() if node.boot})

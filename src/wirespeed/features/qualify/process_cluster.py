@@ -42,7 +42,6 @@ class ProcessCluster(JobCluster):
         self._addresses = crew.world.addresses()
         self._number = 0
         self._sent_again: dict[int, float] = {}
-        self.limit = job.limit
         self._interfaces = [job.interfaces.get(node.name, "") for node in job.nodes]
         self._lost_links: dict[str, int] = {}  # node -> how often its interface lost its link meanwhile
         self._is_cut_off = False  # the interface of rank 0's node was switched off

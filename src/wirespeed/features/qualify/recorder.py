@@ -49,7 +49,7 @@ class RoundRecorder:
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
             threshold=self._threshold,
             notes=(*self.cluster.notes, *self.notes), doubts=(*self.cluster.doubts, *self.doubts),
-            transport=self.cluster.transport, limit=self.cluster.limit, limits=self._limits,
+            transport=self.cluster.transport, limits=self._limits,
         )  # fmt: skip
 
     @property

@@ -65,7 +65,6 @@ class SimulatedCluster:
     machine: str = ""
     has_gpus: bool = True
     transport: str = "simulated"
-    limit: float = 0.0
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     variation: float = 0.0

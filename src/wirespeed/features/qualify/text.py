@@ -114,8 +114,9 @@ def _conditions(qualification: Qualification) -> Iterator[str]:
     parts = ["simulated" if transport == "simulated" else f"measured {how} {transport}"]
     if values := [value for of_path in qualification.paths.values() for value in of_path]:
         middle, of_speed = statistics.median(values), ""
-        if speed := qualification.limit:
-            of_speed = f" ({middle / speed:.0%} of the interfaces' {speed * 8 / 1e9:g} Gbit/s)"
+        if qualification.limits:
+            speed = statistics.median(limit.port for limit in qualification.limits)
+            of_speed = f" ({middle / speed:.0%} of {speed * 8 / 1e9:.4g} Gbit/s)"
         parts.append(f"median path {_rate(middle)}{of_speed}")
     seconds = math.fsum(each.seconds for each in qualification.rounds)
     parts.append(f"{many(len(qualification.rounds), 'round')} in {format_time(seconds)}")

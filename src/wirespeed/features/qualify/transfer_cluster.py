@@ -90,12 +90,6 @@ class TransferCluster(JobCluster):
         return f"{name} over {used}" if used else name
 
     @property
-    def limit(self) -> float:
-        """What the devices that carried the bytes can carry for one rail."""
-        speeds = [each.speed for each in self._carriers.values() if each.speed]
-        return float(np.median(speeds)) / self.rails if speeds else 0.0
-
-    @property
     def limits(self) -> tuple[RailLimit, ...]:
         """What carries the rails of each node, by the devices that carried its bytes."""
         found: list[RailLimit] = []
@@ -143,9 +137,11 @@ class TransferCluster(JobCluster):
         if self._job.rdma and kinds == {TCP}:
             return (self._job.unused(self.transport, _REMEDIES[self._over]),)
         doubts = [others(self._carriers)]
-        if TCP not in kinds and self.limit and self._rate < USUAL_RDMA * self.limit:
+        ports = [limit.port for limit in self.limits]
+        speed = float(np.median(ports)) if ports else 0.0
+        if TCP not in kinds and self._rate < USUAL_RDMA * speed:
             doubts.append(
-                f"the median path reaches {self._rate / self.limit:.0%} of what its NICs carry, where "
+                f"the median path reaches {self._rate / speed:.0%} of what its NICs carry, where "
                 f"{USUAL_RDMA:.0%} are usual"
             )
         return tuple(filter(None, doubts))
