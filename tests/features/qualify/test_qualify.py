@@ -474,7 +474,9 @@ def test_older_runs_stay_readable() -> None:
     """With rounds that are no longer measured, and fields that are gone."""
     older = {"stage": "latency", "groups": [[0, 1]], "values": [[4e-6]]}
     nodes = [{"name": "a"}, {"name": "b"}]
-    found = msgspec.convert({"nodes": nodes, "rounds": [older], "wrongly_blamed": 1e-7, "limit": 1}, Qualification)
+    found = msgspec.convert(
+        {"nodes": nodes, "rounds": [older], "wrongly_blamed": 1e-7, "limit": 1}, Qualification
+    )
     assert found.rounds[0].values == ((4e-6,),) and not found.paths
 
 

@@ -25,7 +25,6 @@ from wirespeed.errors import WirespeedError
 from wirespeed.features.qualify import job, job_nodes, process_cluster, tcp_probe, transfer_cluster
 from wirespeed.features.qualify.job_nodes import JobNodes, own_table, own_values
 from wirespeed.features.qualify.lossy_cables import lossy
-from wirespeed.features.qualify.messages import messages_between
 from wirespeed.features.qualify.node_facts import NodeFacts, differences, node_facts
 from wirespeed.features.qualify.pairing import matchings
 from wirespeed.features.qualify.procedure import Procedure
@@ -38,6 +37,7 @@ from wirespeed.hardware.facts import Fact, Known
 from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import EndMemory, PartKind, QualifiedNode, Round, Stage
+from wirespeed.testcases.table import Testcase
 from wirespeed.worlds.base import Member, RankLost, World
 from wirespeed.worlds.channel import Channel
 from wirespeed.worlds.crew import Crew
@@ -528,20 +528,17 @@ def test_messages_between_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rail of two nodes, in one direction and in both; what is not possible is a note."""
     machine = Path(__file__).parents[2] / "machines/four-ranks.json"
 
-    def simulated(
-        world: object, over: str, ways: list[list[tuple[int, int]]], *what: Any
-    ) -> tuple[Document, None]:
-        cases = [messages_between(f"m{i}", hops, *what) for i, hops in enumerate(ways)]
-        return wirespeed.run(cases, machine=str(machine), samples=2, copies=1), None
+    def simulated(cases: list[Testcase], **options: Any) -> Document:
+        return wirespeed.run(cases, machine=str(machine), samples=2, copies=1)
 
-    monkeypatch.setitem(transfer_cluster.STEPS, "messages between ranks", simulated)
+    monkeypatch.setattr(transfer_cluster, "run", simulated)
     told: list[Any] = []
 
     def ask(tasks: Any, seconds: float, own: Any, kind: Any) -> Any:
         told.append(tasks[3])
         return {0: own(tasks[0])}
 
-    crew: Any = SimpleNamespace(world=SimpleNamespace(size=4), lost={}, ask=ask)
+    crew: Any = SimpleNamespace(world=SimpleNamespace(size=4, timeout=60.0), lost={}, ask=ask)
     probe: Any = None
     nodes = (QualifiedNode("a"), QualifiedNode("b"))
     of_job = JobNodes(nodes, ((0, 1), (2, 3)), {}, frozenset((0, 1)), (), ())

@@ -14,7 +14,7 @@ from .job_nodes import OWN_S, introduce, introduction, work
 from .node_facts import interface_of
 from .process_cluster import ProcessCluster
 from .tcp_probe import TcpProbe
-from .transfer_cluster import STEPS, TransferCluster
+from .transfer_cluster import TRANSFERS, TransferCluster, transfer
 
 #: What carries the bytes between nodes.
 OVER = ("tcp", "nccl", "mpi")
@@ -75,8 +75,7 @@ def serve(world: World, patience: float) -> None:
             probes.append(TcpProbe(bytes(task[0])))
             interface = interface_of(str(task[1]))
             return introduction(probes[0].port, task)
-        step = STEPS.get(str(task[0]))
-        return step(world, *task[1:])[1] if step else work(probes[0], task)
+        return transfer(world, *task[1:])[1] if task[0] == TRANSFERS else work(probes[0], task)
 
     try:
         Crew(world).serve(answer, patience + _PATIENCE_S)

@@ -6,7 +6,7 @@ a rank that is lost ends the run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +18,6 @@ from ...hardware.facts import Fact, Known
 from ...qualification import TCP, EndMemory, QualifiedNode, RailLimit
 from ...tables import Cell
 from ...terminal import one_line
-from ...testcases.table import Testcase
 from ...thresholds.clusters import USUAL_RDMA
 from ...units import MIB
 from ...worlds.base import RankLost, World
@@ -44,8 +43,8 @@ _REMEDIES = {
     "NCCL_DEBUG=INFO says what NCCL finds",
     "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
 }
-#: What a rank tells of a step: what its node has sent, if that is asked.
-Told = Sent | None
+#: The task of all ranks together: what it is called. The rest of it is what `transfer` takes.
+TRANSFERS = "transfers"
 #: Facts of the interface by which the processes of a job meet.
 _OF_INTERFACE = (
     Known.INTERFACE_KIND,
@@ -162,7 +161,7 @@ class TransferCluster(JobCluster):
         there = list(zip(a[: self.rails], b[: self.rails], strict=True))
         back = [(target, source) for source, target in there]
         ways = [there + back] if both else [there, back]
-        document, _ = self._together("messages between ranks", self._over, ways, sizes, memory)[0]
+        document, _ = self._together(ways, sizes, memory, precision=_PRECISION, time_budget=_OF_SIZE_S)
         values = {(row, int(column)): cell.value for row, column, cell in _cells(document)}
         if not any(values.values()):
             why = next((result.reason for result in document.testcases if result.reason), "no value")
@@ -184,30 +183,35 @@ class TransferCluster(JobCluster):
         rates, index = self._rates(hops), np.array(of)
         return np.array([rates[index == i].min() * len(rails) for i in range(len(groups))])
 
-    def _together(self, step: str, *arguments: Any) -> dict[int, Any]:
-        """Let all ranks take a step at once; what each tells of it, and rank 0 with the run before.
+    def _together(
+        self, ways: Sequence[Sequence[Hop]], sizes: Sequence[int], memory: EndMemory, **options: Any
+    ) -> tuple[Document, dict[int, Sent]]:
+        """Let all ranks transfer; the run, and what the node of each rank has sent.
 
         Raises:
             RankLost: If one is lost: none can go on then.
         """
         crew, world = self._crew, self._crew.world
         if not crew.lost:
-            tasks = {rank: [step, *arguments] for rank in range(world.size)}
-            answers = crew.ask(tasks, self._patience, lambda task: STEPS[step](world, *arguments), Told)
+            task = [TRANSFERS, self._over, ways, sizes, memory, options]
+            tasks = dict.fromkeys(range(world.size), task)
+            answers = crew.ask(tasks, self._patience, lambda task: transfer(world, *task[1:]), Sent)
             if not crew.lost:
-                return answers
+                document, answers[0] = answers[0]
+                return document, answers
         rank, why = next(iter(crew.lost.items()))
         raise RankLost(f"{world.members[rank]} {why}")
 
     def _rates(self, hops: Sequence[Hop]) -> Values:
         """Rates of transfers between ranks that start together, in bytes per second."""
-        sent = self._together("transfers", self._over, hops, self._copies)
-        document, sent[0] = sent[0]
+        options = {"samples": _SAMPLES, "copies": self._copies}
+        document, sent = self._together([hops], (_BYTES,), EndMemory.GPU, **options)
         cells = {row: cell for row, _, cell in _cells(document)}
         found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
         if not any(cell and cell.value for cell in found):
-            why = next((cell.reason for cell in found if cell and cell.reason), "no transfer was measured")
-            raise WirespeedError(f"--transport {self._over} is not possible here: {why}")
+            reasons = [cell.reason for cell in found if cell] + [each.reason for each in document.testcases]
+            why = next(filter(None, reasons), "no transfer was measured")
+            raise WirespeedError(f"--transport {self._over} is not possible here: {one_line(why)}")
         of_cells = [cell.statistics for cell in found if cell and cell.statistics]
         varied = [each.cv / math.sqrt(each.n) for each in of_cells]
         self.variation = float(np.median(varied)) if varied else 0.0
@@ -221,31 +225,17 @@ class TransferCluster(JobCluster):
         return rates
 
 
-def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> tuple[Document, Told]:
-    """Measure transfers that start together, and count what this node sends; called on all ranks."""
+def transfer(
+    world: World, over: str, ways: Sequence[Sequence[Hop]], sizes: Sequence[int], memory: str,
+    options: dict[str, Any],
+) -> tuple[Document, Sent]:  # fmt: skip
+    """Transfer between ranks, the hops of a way at once, and count what this node sends; on all ranks."""
     before = counters()
-    case = messages_between("transfers", hops, (_BYTES,), EndMemory.GPU)
-    document = _run(world, over, [case], samples=_SAMPLES, copies=copies)
-    for result in document.testcases:
-        if not result.tables:
-            raise WirespeedError(f"--transport {over} is not possible here: {result.reason or result.status}")
-    return document, difference(before, counters())
-
-
-def _messages(
-    world: World, over: str, ways: Sequence[Sequence[Hop]], sizes: Sequence[int], memory: str
-) -> tuple[Document, Told]:
-    """Measure messages of several sizes, those of a way at once; called on all ranks."""
-    cases = [messages_between(f"messages{i}", hops, sizes, EndMemory(memory)) for i, hops in enumerate(ways)]
-    return _run(world, over, cases, precision=_PRECISION, time_budget=_OF_SIZE_S), None
-
-
-def _run(world: World, over: str, cases: Sequence[Testcase], **options: Any) -> Document:
-    """Measure testcases over a library; called on all ranks."""
+    cases = [messages_between(f"transfers{i}", hops, sizes, EndMemory(memory)) for i, hops in enumerate(ways)]
     document = run(cases, world=world, share=over, rounds=1, timeout=world.timeout, **options)
     if document.interrupted:
         raise WirespeedError(document.interrupted)
-    return document
+    return document, difference(before, counters())
 
 
 def _cells(document: Document) -> Iterator[tuple[str, str, Cell]]:
@@ -254,9 +244,3 @@ def _cells(document: Document) -> Iterator[tuple[str, str, Cell]]:
         for table in result.tables:
             for cell in table.cells:
                 yield table.rows.labels[cell.row], table.columns.labels[cell.column], cell
-
-
-#: What ranks do together when rank 0 says its name.
-STEPS: dict[str, Callable[..., tuple[Document, Told]]] = {
-    "transfers": _transfers, "messages between ranks": _messages,
-}  # fmt: skip
