@@ -140,7 +140,8 @@ def test_one_direction(capsys: pytest.CaptureFixture[str]) -> None:
 def test_given_nics(capsys: pytest.CaptureFixture[str]) -> None:
     """What the user says of the NICs counts, not their facts."""
     code, out = qualified(SPARKS, capsys, "--nics", "1x400G")
-    assert code == 1 and "of 50 GB/s (46%) that the NICs carry (node0: as given by --nics" in out
+    assert code == 1 and "of 50 GB/s (46%) that the NICs carry" in out
+    assert "expected: node0: 50 GB/s per rail (--nics); slow below 37.5 GB/s" in out
 
 
 @pytest.mark.parametrize(
@@ -237,7 +238,7 @@ def test_a_rail_of_all_nodes_is_one_part(count: int, capsys: pytest.CaptureFixtu
 
 def test_given_nics_judge_many_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     code, out = qualified("simulated:dgx-a100-8x16", capsys, "--nics", "8x800G")
-    assert code == 1 and "all rails of all 16 nodes: 4" in out and "as given by --nics" in out
+    assert code == 1 and "all rails of all 16 nodes: 4" in out and "100 GB/s per rail (--nics)" in out
     code, out = qualified("simulated:dgx-a100-8x16", capsys, "--nics", "8x400G")
     assert code == 0 and "expected" not in out and "messages" not in out
 

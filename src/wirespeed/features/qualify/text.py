@@ -75,7 +75,7 @@ def body(document: Document, qualification: Qualification, style: Style) -> list
         look = SIGNS[Verdict.FAIL if culprit.confirmed else Verdict.WARN]
         word, _, rest = evidence(culprit, qualification).partition(": ")
         parts.append(hanging(Text(f"{word}:", look.style), Text(rest), 1))
-        if i < _EXPLAINED or style.verbose:
+        if (i < _EXPLAINED or style.verbose) and culprit.kind not in OF_SEVERAL:  # see `ending`
             parts += _steps(remedy_of(culprit, over_tcp=over_tcp))
     if len(culprits) > len(shown):
         parts.append(Text(f"and {many(len(culprits) - len(shown), 'other slow part')}; -v shows all", "dim"))
@@ -158,16 +158,11 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
             f"{line} on {culprit.share:.0%} of paths between leaf switches, or flows share a link by chance"
         )
     if culprit.limited:
-        first = culprit.nodes[:2]
-        ends = ", ".join(
-            f"{qualification.nodes[node].name}: {_named(limit.devices) or 'as given by --nics'}"
-            for node in sorted(first)
-            if (limit := qualification.limit_of((node,), culprit.rail))
-        )
-        line += f" ({culprit.value / culprit.expected:.0%}) that the NICs carry ({ends})"
+        line += f" ({culprit.value / culprit.expected:.0%}) that the NICs carry"
         if culprit.kind is PartKind.ALIKE:
-            names = " and ".join(qualification.nodes[node].name for node in first)
-            line += f", as between {names}; all of these nodes are slow, so that none stands out"
+            line += (
+                f", as between {' and '.join(qualification.nodes[node].name for node in culprit.nodes[:2])}"
+            )
     elif culprit.partners:
         line = f"{culprit.value / scale:.3g} {unit} to {many(culprit.partners, 'partner')}"
         line += f", expected {culprit.expected / scale:.3g}"

@@ -74,7 +74,7 @@ class TransferCluster(JobCluster):
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:
         return tuple(
-            msgspec.structs.replace(node, rails=len(ranks), missing=self._failed.get(i, ""))
+            msgspec.structs.replace(node, rails=len(ranks), missing=node.missing or self._failed.get(i, ""))
             for i, (node, ranks) in enumerate(zip(self._job.nodes, self._job.ranks, strict=True))
         )
 
