@@ -43,7 +43,7 @@ class Crew:
 
         Args:
             tasks: Rank -> its task, of values that MessagePack supports. Ranks that are lost get none.
-            seconds: Maximum time, in s; who has not answered then is lost.
+            seconds: Maximum time, in s; who answers neither then nor soon behind rank 0 is lost.
             own: Does rank 0's own task.
             kind: The type of each answer, with the limits of its numbers; who gives another one is lost.
         """

@@ -51,7 +51,7 @@ class ProcessCluster(JobCluster):
             for limit in of_tcp(i, job.nics_of(i), job.interfaces.get(node.name, ""))
         )
         self._slowest: dict[frozenset[int], float] = {}  # pair -> its lower rate, in bytes per second
-        unused = job.unused(self.transport, "measure them with --over nccl or --over mpi")
+        unused = job.unused(self.transport, "measure them with --transport nccl or mpi")
         missing = (
             f"NCCL is missing on {', '.join(job.without_nccl[:MOST_NAMES])} (pip install 'wirespeed[nccl]')"
         )
