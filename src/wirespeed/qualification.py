@@ -27,11 +27,11 @@ class Stage(StrEnum):
     """The kinds of rounds, by what they measure."""
 
     OWN = "own node"  #: each node by itself, all at once
-    LATENCY = "latency"  #: each node with one other, which shows who shares a switch
+    LATENCY = "latency"  #: round trips in s, which only older runs have
     PAIRS = "pairs"  #: each node with one other, all at once
     GROUPS = "groups"  #: collectives of groups of nodes, at once
     CONFIRM = "confirm"  #: suspects with nodes that are not
-    SIZES = "sizes"  #: messages between two nodes, one size after the other
+    SIZES = "sizes"  #: large messages between two nodes, one size after the other
 
 
 class EndMemory(StrEnum):
@@ -97,7 +97,7 @@ class Round(msgspec.Struct, frozen=True, omit_defaults=True):
         groups: Indices of the nodes of each test.
         values: Values of each test in bytes per second; None where nothing answered. Own node: one per part.
             Pairs and sizes: one per rail from the first node to the second, then one per rail back. Groups:
-            one bus bandwidth. Latency: the shortest round trip in s.
+            one bus bandwidth.
         seconds: Duration in s.
         variation: Median of the relative standard errors of the values, by how much they varied while they
             were measured; 0 if unknown.
@@ -142,26 +142,6 @@ class SizeCurve:
     def large(self) -> float:
         """Median rate of the largest sizes, in bytes per second."""
         return median(list(self.rates.values())[-JUDGED_SIZES:])
-
-    @property
-    def fitted(self) -> tuple[float, float]:
-        """Start-up in s and rate in bytes per second: a message takes start-up + bytes / rate.
-
-        Least squares of the relative errors of the times; a start-up below zero counts as none.
-        """
-        # Times t and sizes s: (a + b s) / t is next to 1.
-        times = [(1 / (size / rate), rate) for size, rate in self.rates.items()]
-        aa, ab, bb, a1, b1 = (
-            sum(x * y for x, y in pairs)
-            for pairs in (
-                [(a, a) for a, _ in times], times, [(b, b) for _, b in times],
-                [(a, 1.0) for a, _ in times], [(b, 1.0) for _, b in times],
-            )
-        )  # fmt: skip
-        det = aa * bb - ab * ab
-        startup = (a1 * bb - b1 * ab) / det if det > 1e-9 * aa * bb else 0.0
-        inverse = b1 * aa - a1 * ab  # of the rate, times det
-        return (startup, det / inverse) if startup > 0 and inverse > 0 else (0.0, bb / b1)
 
 
 class RailLimit(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -236,11 +216,8 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
         culprits: What is slow; the most severe first.
         seed: Seed of the choice of partners.
         transport: What the processes used between nodes, e.g. ``TCP``.
-        limit: Maximum that the NICs of one rail can carry in one direction, in bytes per second; 0 if
-            unknown.
         noise: Relative standard deviation of the values of paths that are not slow.
         threshold: Share of the median below which a part is slow.
-        wrongly_blamed: Upper bound of the probability that a good node is blamed if 1% of the nodes are bad.
         notes: Conditions under which it was measured.
         doubts: What was not compared, or a transport that is not what it should be, so that a qualification
             that finds nothing is only a warning.
@@ -252,10 +229,8 @@ class Qualification(msgspec.Struct, frozen=True, omit_defaults=True, dict=True):
     culprits: tuple[SlowPart, ...] = ()
     seed: Integer = 0
     transport: str = ""
-    limit: Amount = 0
     noise: Number = 0
     threshold: Amount = 0
-    wrongly_blamed: Amount = 0
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     limits: tuple[RailLimit, ...] = ()

@@ -43,7 +43,7 @@ def lying(rank: int, lie: Callable[[Any, Any], Any]) -> Callable[[Any], None]:
                 probes.append(TcpProbe(bytes(task[0])))
                 true = job_nodes.introduction(probes[0].port, task)
             else:
-                true = process_cluster.work(probes[0], task)
+                true = job_nodes.work(probes[0], task)
             return lie(task, true) if world.rank == rank else true
 
         with suppress(RankLost):
@@ -125,7 +125,7 @@ def test_invalid_messages_are_findings(answer: Any, worlds: Worlds, quick: None)
         thread.join()
 
 
-def test_silent_strangers_delay_nobody_and_are_named() -> None:
+def test_silent_strangers_delay_nobody() -> None:
     """Before, each cost up to 5 s, and few of them a round."""
     receiver, sender = TcpProbe(b"secret"), TcpProbe(b"secret")
     place = ("127.0.0.1", receiver.port)
@@ -141,8 +141,6 @@ def test_silent_strangers_delay_nobody_and_are_named() -> None:
         assert sender.pair(place, 3, 4) is not None
         thread.join()
         assert found[0] is not None and time.monotonic() - began < 4.0
-        receiver.forget()
-        assert receiver.strangers == {"127.0.0.1": 61}
     for probe in (receiver, sender):
         probe.close()
 
@@ -153,32 +151,11 @@ def test_the_oldest_silent_connection_goes_first(monkeypatch: pytest.MonkeyPatch
     with ExitStack() as stack:
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", probe.port))) for _ in range(4)]
         assert probe.pair(None, 1) is None
-        assert silent[0].recv(1) == b"" and probe.strangers.total() == 1
+        assert silent[0].recv(1) == b""
         silent[1].setblocking(False)
         with pytest.raises(BlockingIOError):
             silent[1].recv(1)
     probe.close()
-
-
-def test_strangers_are_notes_of_the_qualification(worlds: Worlds, quick: None) -> None:  # noqa: F811
-    made, held = worlds(3), []
-
-    def disturbed(task: Any, true: Any) -> Any:
-        if isinstance(true, tuple) and len(true) == 2 and isinstance(true[0], int) and len(task) != 2:
-            held.append(socket.create_connection(("127.0.0.1", true[0])))
-        return true
-
-    threads = in_threads(made, lying(1, disturbed))
-    cluster = job.lead(made[0], {}, [], "tcp", 5.0)
-    assert not np.isnan(cluster.pairs([(0, 1)])).any()
-    assert any("host1 refused 1 connection from 127.0.0.1, not of this job" in note for note in cluster.notes)
-    cluster.close()
-    for world in made:
-        world.close()
-    for thread in threads:
-        thread.join()
-    for stranger in held:
-        stranger.close()
 
 
 def test_a_path_on_which_nearly_nothing_arrives_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,25 +207,25 @@ def test_a_slow_receiver_knows_its_rate(monkeypatch: pytest.MonkeyPatch) -> None
         end.close()
 
 
-@pytest.mark.parametrize(("rate", "measured"), [(34e6, 3), (33e6, 2), (1e3, 0)])
-def test_sizes_that_take_too_long_are_left_out(
-    rate: float, measured: int, worlds: Worlds, quick: None, monkeypatch: pytest.MonkeyPatch  # noqa: F811
+@pytest.mark.parametrize(("rate", "seconds"), [(1e9, 0.32), (1e3, 5.0)])
+def test_messages_end_with_their_round(
+    rate: float, seconds: float, worlds: Worlds, quick: None, monkeypatch: pytest.MonkeyPatch  # noqa: F811
 ) -> None:  # fmt: skip
-    """Just above and just below 5 s for the messages of a size: 64 MiB at 33.6 MB/s."""
+    """However slow the path is: 64 MiB at 1 kB/s would take a day."""
+    monkeypatch.setattr(process_cluster, "TIMEOUT_S", 0.0)
     made = worlds(2)
     threads = in_threads(made, lying(1, lambda task, true: true))
     cluster = job.lead(made[0], {}, [], "tcp", 5.0)
     cluster._slowest[frozenset((0, 1))] = rate
-    asked: list[int] = []
+    limits: list[float] = []
 
     def messages(self: TcpProbe, place: Any, number: int, streams: int, plan: Any, *more: Any) -> list[float]:
-        asked.append(len(plan))
+        limits.append(more[-1])
         return [1e6] * len(plan)
 
     monkeypatch.setattr(TcpProbe, "messages", messages)
-    values = cluster.sizes((0, 1), EndMemory.HOST, False, [2**10, 2**20, 2**26] if rate > 1e6 else [2**26])
-    assert set(asked) <= {measured} and (~np.isnan(values)).sum() == 2 * measured
-    assert any("were not measured" in note for note in cluster.notes) is (measured < 3)
+    cluster.sizes((0, 1), EndMemory.HOST, True, [2**20, 2**25])
+    assert limits == [pytest.approx(seconds, rel=0.2)] * 2
     cluster.close()
     for world in made:
         world.close()

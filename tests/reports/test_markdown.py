@@ -75,7 +75,7 @@ def test_a_qualification_shows_its_findings(tmp_path: Path) -> None:
     result = wirespeed.qualify("simulated:dgx-spark-2+endpoint@node0")
     text = wirespeed.render(result.document, "markdown")
     assert any(line.startswith("- slow: path between node0 and node1") for line in seen(text))
-    assert "messages: GPU memory" in text.partition("<details>")[2]
+    assert "messages, GPU memory: node0 to node1 12" in text
 
 
 def test_a_log_names_its_tool() -> None:

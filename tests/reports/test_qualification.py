@@ -109,13 +109,12 @@ def test_other_forms_say_that_they_cannot_show_it(format, saved, capsys):
     )
 
 
-def test_pages_show_slow_parts_and_a_map(failed, browser):
+def test_pages_show_slow_parts(failed, browser):
     opened = browser.open(wirespeed.render(failed, "html"), 1280)
     page = opened.page
     assert page.locator("h1").inner_text().startswith("FAIL")
     rows = page.locator("table.list").first.locator("tbody tr")
     assert rows.count() == 4 and "23" in rows.first.inner_text()
-    assert page.locator(".rails rect.w4, .rails rect.w3").count() >= 10
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     assert not opened.complaints and not opened.requests
 
@@ -135,9 +134,6 @@ def test_a_page_is_that_of_the_nodes_and_says_what_to_do(failed, browser, width)
     texts = page.locator(".copies code").all_inner_texts()
     assert texts[0] == "--exclude='node[17,40,50]'"
     assert texts[-1] == f"wirespeed qualify --machine simulated:{CLUSTERS['fail']} --seed 1"
-    groups = page.locator(".rails > div").all_inner_texts()
-    assert groups[0].startswith("block0: node0 to node7") and len(groups) == 8
-    assert page.locator(".rails title", has_text="node17, rail 3: ").count() == 1
     page.evaluate("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     button = page.get_by_role("button", name="Copy: Exclude (Slurm)")
     button.click()

@@ -135,7 +135,7 @@ def message(key: str, size: float) -> object:
 #: Threshold -> what it decides, with a number just below and just above.
 EDGES: dict[str, tuple[Callable[[float], object], float, float]] = {
     "AGREEMENT": (disagree, 104.9, 105.1),
-    "CARRIES": (lambda share: carrier({"eth0": (TCP, int(share * 1000), 1.0)}, 1000).kind, 0.499, 0.501),
+    "CARRIES": (lambda share: carrier({"eth0": (TCP, int(share * 1000))}, 1000).kind, 0.499, 0.501),
     "FALSE_CHANGES": (lambda p: Significance(p, 0.9, 0.99).is_change, 0.0199, 0.0201),
     "DEVIATIONS": (lambda value: fails(value, 0.05), 84.9, 85.1),
     "EQUAL_METHODS": (lambda v: best_of({Method.BATCH: v, Method.KERNEL: 100.0}, None), 96.9, 97.1),
@@ -166,7 +166,7 @@ EDGES: dict[str, tuple[Callable[[float], object], float, float]] = {
     "SEPARATED": (lambda count: separated(int(count)), 89, 90),
     "STRAY": (lambda value: strays(slower(100.0), slower(value), 0.02, paired=False), 79.9, 80.1),
     "TAKES_PART": (
-        lambda sent: carrier({"eth0": (TCP, 1000, 1.0), "eth1": (TCP, int(sent), 1.0)}, 1000).devices, 52, 53,
+        lambda sent: carrier({"eth0": (TCP, 1000), "eth1": (TCP, int(sent))}, 1000).devices, 52, 53,
     ),
     "TIMES_AGAIN": (lambda share: sent_again(share, 0.01), 0.0199, 0.0201),
     "TOLERANCE": (lambda value: fails(value, 0.0), 94.9, 95.1),

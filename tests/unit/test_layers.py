@@ -130,7 +130,6 @@ FACADE = ("",)
 NEEDED = {
     "bandwidth": {"transfers"},
     "blocks": {"storage"},
-    "qualify": {"fleet"},
 }
 
 

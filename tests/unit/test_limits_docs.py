@@ -164,11 +164,10 @@ DECIDING = {
     "features/history/events.py": "_AROUND _RECENT",
     "features/p2p/causes.py": "",
     "features/p2p/attempts.py": "",
-    "features/qualify/carriers.py": "_MBIT_BYTES _NAMED",
+    "features/qualify/carriers.py": "_NAMED",
     "features/qualify/inference.py": "_MOST_CULPRITS _CORRECTION",
     "features/qualify/limits.py": "_GBIT_BYTES",
     "features/qualify/lossy_cables.py": "",
-    "features/qualify/measured_topology.py": "_ROUNDS _MOST_LATENCIES",
     "features/qualify/procedure.py": "PAIR_ROUNDS _PAIRS_OF_SWITCH",
     "judging/**/*.py": """
         _DDR4 _GBIT _HOPELESS _LONGEST _LONGEST_VALUE _LOWEST _MAX_SHOWN_VALUES

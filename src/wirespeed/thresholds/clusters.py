@@ -77,9 +77,6 @@ CARRIES = 0.5
 #: A device that sends this share of them takes part.
 #: Why: Less is what other programs send.
 TAKES_PART = 0.05
-#: Latencies show no groups if a larger share of the pairs of a group are far from each other.
-#: Why: They contradict each other.
-MOST_FAR = 0.1
 #: Clocks of nodes that differ by more, beyond the time to ask, are reported.
 #: Why: Synchronised ones differ by far less.
 CLOCKS_APART_S = 2.0  # s

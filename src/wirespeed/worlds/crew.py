@@ -15,6 +15,8 @@ from ..terminal import one_line
 from .base import RankLost, World, WorldError
 from .channel import InvalidMessage, arrived
 
+#: Time for the others to end a task that took rank 0 longer than the maximum, in s.
+_BEHIND_S = 5.0
 #: Tells a rank that there are no more tasks.
 _NO_MORE = -1
 
@@ -41,7 +43,7 @@ class Crew:
 
         Args:
             tasks: Rank -> its task, of values that MessagePack supports. Ranks that are lost get none.
-            seconds: Maximum time, in s; who has not answered then is lost.
+            seconds: Maximum time, in s; who answers neither then nor soon behind rank 0 is lost.
             own: Does rank 0's own task.
             kind: The type of each answer, with the limits of its numbers; who gives another one is lost.
         """
@@ -55,7 +57,10 @@ class Crew:
                     waiting[link] = rank
                 except OSError:
                     self.lost[rank] = "has ended"
-        answers = {0: own(tasks[0])} if 0 in tasks else {}
+        answers = {}
+        if 0 in tasks:
+            answers[0] = own(tasks[0])
+            deadline = max(deadline, time.monotonic() + _BEHIND_S)
         while waiting and (left := deadline - time.monotonic()) > 0:
             for link in arrived(waiting, left):
                 rank = waiting.pop(link)

@@ -21,11 +21,10 @@ from tests.conftest import own_time
 from wirespeed.backends import describe
 from wirespeed.backends.system_files import Tree
 from wirespeed.document import Document
-from wirespeed.errors import UsageError, WirespeedError
+from wirespeed.errors import WirespeedError
 from wirespeed.features.qualify import job, job_nodes, process_cluster, tcp_probe, transfer_cluster
 from wirespeed.features.qualify.job_nodes import JobNodes, own_table, own_values
 from wirespeed.features.qualify.lossy_cables import lossy
-from wirespeed.features.qualify.messages import messages_between
 from wirespeed.features.qualify.node_facts import NodeFacts, differences, node_facts
 from wirespeed.features.qualify.pairing import matchings
 from wirespeed.features.qualify.procedure import Procedure
@@ -38,6 +37,7 @@ from wirespeed.hardware.facts import Fact, Known
 from wirespeed.judging.qualification_verdict import verdict_of
 from wirespeed.judging.verdict import Verdict
 from wirespeed.qualification import EndMemory, PartKind, QualifiedNode, Round, Stage
+from wirespeed.testcases.table import Testcase
 from wirespeed.worlds.base import Member, RankLost, World
 from wirespeed.worlds.channel import Channel
 from wirespeed.worlds.crew import Crew
@@ -122,23 +122,6 @@ def test_groups_are_rings(worlds: Worlds, quick: None) -> None:
     cluster = job.lead(made[0], {}, [], "tcp", 10.0)
     values = cluster.groups([[0, 1, 2]])
     assert values.shape == (1,) and values[0] > 0
-    cluster.close()
-    for thread in threads:
-        thread.join()
-
-
-def test_round_trips_between_nodes(worlds: Worlds, quick: None) -> None:
-    made = worlds(4, {3: "did not join within 5 s"})
-    threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, [], "tcp", 10.0)
-    values = cluster.latencies([(0, 1), (2, 3)])
-    assert 1e-6 < values[0] < 1 and np.isnan(values[1])  # s
-    assert 1e-6 < cluster.latencies([(1, 2)])[0] < 1
-    found = Procedure(cluster, measures_topology=True).run()
-    latencies = [each for each in found.rounds if each.stage is Stage.LATENCY]
-    measured = {frozenset(group) for each in latencies for group in each.groups}
-    assert measured == {frozenset(pair) for pair in ((0, 1), (0, 2), (1, 2))}
-    assert any("latencies between nodes" in note or "by latencies" in note for note in found.notes)
     cluster.close()
     for thread in threads:
         thread.join()
@@ -358,7 +341,7 @@ def test_nodes_on_one_machine_do_not_measure_themselves(
     worlds: Worlds, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """They would disturb each other: namespaces and containers share the boot of a kernel."""
-    monkeypatch.setattr(process_cluster, "own_values", lambda: {PartKind.MEMORY: [1e9, 2e9]})
+    monkeypatch.setattr(job_nodes, "own_values", lambda: {PartKind.MEMORY: [1e9, 2e9]})
     made = worlds(2)
     threads = in_threads(made, lambda world: job.serve(world, 60.0))
     cluster = job.lead(made[0], {}, [], "tcp", 60.0)
@@ -507,34 +490,6 @@ def test_two_nodes_of_a_job_are_measured_with_all_sizes(worlds: Worlds, quick: N
         thread.join()
 
 
-def test_a_pair_of_a_job_is_measured_by_itself(worlds: Worlds, quick: None) -> None:
-    """The others wait; the facts of both are read, as of a job of two."""
-    made = worlds(4, {3: "did not join within 5 s"})
-    threads = in_threads(made, lambda world: job.serve(world, 10.0))
-    cluster = job.lead(made[0], {}, ["late"], "tcp", 10.0, ("host2", "host1"))
-    assert [node.name for node in cluster.nodes] == ["host2", "host1"]
-    assert {fact.host for fact in cluster.facts} == {"host1", "host2"}
-    assert (cluster.pairs([(0, 1)]) > 0).all()
-    cluster.close()
-    for thread in threads:
-        thread.join()
-
-
-def test_a_pair_that_a_job_does_not_have(worlds: Worlds, quick: None) -> None:
-    made = worlds(2)
-
-    def ends(world: World) -> None:
-        with pytest.raises(RankLost):
-            job.serve(world, 10.0)
-
-    threads = in_threads(made, ends)
-    with pytest.raises(UsageError, match="no node is called 'host7'; write two of host0, host1"):
-        job.lead(made[0], {}, [], "tcp", 10.0, ("host0", "host7"))
-    made[0].close()
-    for thread in threads:
-        thread.join()
-
-
 def test_the_facts_of_two_of_many_nodes_are_read_when_they_are_examined(
     worlds: Worlds, quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -573,23 +528,28 @@ def test_messages_between_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rail of two nodes, in one direction and in both; what is not possible is a note."""
     machine = Path(__file__).parents[2] / "machines/four-ranks.json"
 
-    def simulated(world: object, over: str, ways: list[list[tuple[int, int]]], *what: Any) -> Document:
-        cases = [messages_between(f"m{i}", hops, *what) for i, hops in enumerate(ways)]
+    def simulated(cases: list[Testcase], **options: Any) -> Document:
         return wirespeed.run(cases, machine=str(machine), samples=2, copies=1)
 
-    monkeypatch.setitem(transfer_cluster._STEPS, "messages", simulated)
+    monkeypatch.setattr(transfer_cluster, "run", simulated)
     told: list[Any] = []
-    world: Any = SimpleNamespace(broadcast=lambda *what: told.append(what[0]))
+
+    def ask(tasks: Any, seconds: float, own: Any, kind: Any) -> Any:
+        told.append(tasks[3])
+        return {0: own(tasks[0])}
+
+    crew: Any = SimpleNamespace(world=SimpleNamespace(size=4, timeout=60.0), lost={}, ask=ask)
+    probe: Any = None
     nodes = (QualifiedNode("a"), QualifiedNode("b"))
-    of_job = JobNodes(nodes, ((0, 1), (2, 3)), {}, frozenset((0, 1)), 0.0, (), ())
-    cluster = TransferCluster(world, of_job, "nccl")
+    of_job = JobNodes(nodes, ((0, 1), (2, 3)), {}, frozenset((0, 1)), (), ())
+    cluster = TransferCluster(crew, of_job, probe, 60.0, "nccl")
     assert cluster.memories == (EndMemory.GPU, EndMemory.HOST)
     one, both = (cluster.sizes((0, 1), EndMemory.GPU, at_once, [2**16, 2**26]) for at_once in (False, True))
     assert one.shape == both.shape == (2, 2, 2) and (one[1] > one[0]).all() and (both > 0).all()
-    assert told[0][1][1] == [[(0, 2), (1, 3)], [(2, 0), (3, 1)]] and len(told[1][1][1]) == 1
+    assert told[0][2] == [[(0, 2), (1, 3)], [(2, 0), (3, 1)]] and len(told[1][2]) == 1
     assert np.isnan(cluster.sizes((0, 1), EndMemory.HOST, False, [2**16])).all()
     assert cluster.notes[0].startswith("messages from host memory were not measured: ")
-    without: Any = TransferCluster(world, dataclasses.replace(of_job, gpus=frozenset()), "mpi")
+    without = TransferCluster(crew, dataclasses.replace(of_job, gpus=frozenset()), probe, 60.0, "mpi")
     assert without.memories == (EndMemory.HOST,)
 
 
@@ -614,3 +574,12 @@ def test_the_error_of_a_rate_is_that_of_the_mean_of_its_parts(monkeypatch: pytes
     rate, error = tcp_probe._received(cast(socket.socket, Peer()))
     assert rate == pytest.approx(32000 / 0.4, rel=0.01)
     assert error == pytest.approx(0.4 / 8**0.5, rel=0.05)
+
+
+def test_transfers_end_with_the_first_rank_that_is_lost() -> None:
+    """All ranks take part in each round."""
+    members = [Member(rank, f"host{rank}", rank, 0) for rank in range(2)]
+    crew: Any = SimpleNamespace(world=SimpleNamespace(size=2, members=members), lost={1: "has ended"})
+    job: Any = SimpleNamespace(ranks=((0,), (1,)), facts=(), notes=(), gpus=frozenset())
+    with pytest.raises(RankLost, match=r"rank 1 \(process 1 on host1\) has ended"):
+        TransferCluster(crew, job, crew, 60.0, "mpi").pairs([(0, 1)])

@@ -13,6 +13,8 @@ from wirespeed.features.qualify.carriers import Carrier, carrier, counters, diff
 from wirespeed.features.qualify.job_nodes import JobNodes
 from wirespeed.features.qualify.node_facts import node_facts
 from wirespeed.features.qualify.transfer_cluster import TransferCluster
+from wirespeed.hardware.facts import Fact, Known
+from wirespeed.qualification import QualifiedNode
 
 PORT = "sys/class/infiniband/mlx5_0/ports/1"
 
@@ -44,9 +46,9 @@ def used(root: Path, eth0: int, mlx5_0: int, layer: str = "InfiniBand") -> Carri
 
 
 def test_the_device_that_sent_most(tmp_path: Path) -> None:
-    assert used(tmp_path, 1_040_000, 0) == Carrier("TCP", ("eth0",), 1.25e9)
-    assert used(tmp_path, 9000, 1_040_000) == Carrier("InfiniBand", ("mlx5_0",), 50e9)
-    assert used(tmp_path, 9000, 1_040_000, "Ethernet") == Carrier("RoCE", ("mlx5_0",), 50e9)
+    assert used(tmp_path, 1_040_000, 0) == Carrier("TCP", ("eth0",))
+    assert used(tmp_path, 9000, 1_040_000) == Carrier("InfiniBand", ("mlx5_0",))
+    assert used(tmp_path, 9000, 1_040_000, "Ethernet") == Carrier("RoCE", ("mlx5_0",))
 
 
 def test_little_traffic_shows_nothing(tmp_path: Path) -> None:
@@ -58,7 +60,7 @@ def test_ip_over_infiniband_is_tcp(tmp_path: Path) -> None:
     """The port counts its bytes, too."""
     (tmp_path / "sys/class/net/eth0").mkdir(parents=True)
     (tmp_path / "sys/class/net/eth0/type").write_text("32\n")
-    assert used(tmp_path, 1_040_000, 1_060_000) == Carrier("TCP", ("eth0",), 1.25e9)
+    assert used(tmp_path, 1_040_000, 1_060_000) == Carrier("TCP", ("eth0",))
 
 
 def test_the_driver_of_efa_counts_elsewhere(tmp_path: Path) -> None:
@@ -69,11 +71,11 @@ def test_the_driver_of_efa_counts_elsewhere(tmp_path: Path) -> None:
     (nic / "device").symlink_to("../../../devices/a")
     (nic / "ports/1/hw_counters").mkdir()
     (nic / "ports/1/hw_counters/tx_bytes").write_text("77\n")
-    assert counters(tree.root)["mlx5_0"] == ("EFA", 77, 50e9)
+    assert counters(tree.root)["mlx5_0"] == ("EFA", 77)
 
 
 def test_what_people_read() -> None:
-    many = Carrier("InfiniBand", tuple(f"mlx5_{i}" for i in range(6)), 1e9)
+    many = Carrier("InfiniBand", tuple(f"mlx5_{i}" for i in range(6)))
     assert said([many, many, Carrier()]) == "InfiniBand (mlx5_0, mlx5_1, mlx5_2, mlx5_3 and 2 more)"
     assert said([]) == said([Carrier()]) == ""
     nodes = {f"n{i}": many for i in range(9)}
@@ -89,7 +91,7 @@ def test_devices_whose_link_is_down_do_not_count(tmp_path: Path) -> None:
     assert node_facts("127.0.0.1", tree.root).rdma == ()
 
 
-TCP, RDMA = Carrier("TCP", ("eth0",), 1.25e9), Carrier("InfiniBand", ("mlx5_0",), 50e9)
+TCP, RDMA = Carrier("TCP", ("eth0",)), Carrier("InfiniBand", ("mlx5_0",))
 
 
 @pytest.mark.parametrize(
@@ -107,9 +109,14 @@ def test_a_transport_that_is_not_what_it_should_be(
     over: str, carriers: dict[str, Carrier], rate: float, doubt: str
 ) -> None:
     """RDMA devices that nobody uses, or that some do not use, or that carry too little."""
-    job = JobNodes((), ((0,), (1,)), {}, frozenset(), 0.0, (), ("mlx5_0",))
-    world: Any = SimpleNamespace()
-    cluster = TransferCluster(world, job, over)
+    port = (
+        Fact(Known.PORT_STATE, "ACTIVE", device="mlx5_0"), Fact(Known.PORT_RATE, 400.0, "Gbit/s", "mlx5_0")
+    )  # fmt: skip
+    nodes = tuple(QualifiedNode(name) for name in "ab")
+    job = JobNodes(nodes, ((0,), (1,)), {}, frozenset(), (), ("mlx5_0",), nics={"a": port, "b": port})
+    crew: Any = SimpleNamespace()
+    cluster = TransferCluster(crew, job, crew, 60.0, over)
     cluster._carriers, cluster._rate = dict(carriers), rate
     assert len(cluster.doubts) == bool(doubt) and doubt in "".join(cluster.doubts)
-    assert cluster.limit == (0 if not carriers else 1.25e9 if carriers["a"] is TCP else 50e9)
+    of_rdma = carriers.get("a") is RDMA
+    assert [limit.port for limit in cluster.limits] == [50e9] * 2 * of_rdma

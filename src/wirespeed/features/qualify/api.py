@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from ...api import described
 from ...driver.jobs import join
-from ...errors import UsageError
 from ...hardware.topology import Machine
 from ...judging.judged import Judged
 from ...run_errors import RunInterrupted
@@ -26,7 +24,6 @@ def qualify(
     seed: int = 0,
     topology: str | Path | None = None,
     nics: str = "",
-    pair: Sequence[str] = (),
     timeout: float = 60.0,
 ) -> Judged:
     """Find the slow nodes, NICs, cables and switches of a cluster: ``wirespeed qualify``.
@@ -38,9 +35,8 @@ def qualify(
         over: ``"tcp"``, ``"nccl"`` or ``"mpi"``; None for NCCL if all nodes have GPUs, else TCP.
         within: Maximum time, in s or such as ``"3min"``.
         seed: Random seed of the choice of partners.
-        topology: File with the output of ``scontrol show topology``, or ``"measured"``; None to ask Slurm.
+        topology: File with the output of ``scontrol show topology``; None to ask Slurm.
         nics: What the NICs of a node carry, such as ``"8x400G"``.
-        pair: Two nodes of the job to measure only these.
         timeout: Maximum time for all processes to join, and of one round, in s.
 
     Returns:
@@ -51,24 +47,21 @@ def qualify(
         RunInterrupted: On Ctrl-C; it carries the Document.
         WirespeedError: If the nodes cannot be measured any more.
     """
-    is_measured = topology == "measured"
-    if is_measured and over in ("nccl", "mpi"):
-        raise UsageError("topology='measured' requires over='tcp', whose latencies show switches")
     limit = parse_duration(within) if isinstance(within, str) else within
     given = parse_nics(nics).rate if nics else 0.0
 
     def qualified(cluster: Cluster, target: Machine) -> Judged:
         asked = {"seed": seed, "within": limit, "machine": machine}
-        document, ended = measured(cluster, target, asked, shows_switches=is_measured, given=given)
+        document, ended = measured(cluster, target, asked, given=given)
         if isinstance(ended, KeyboardInterrupt):
             raise RunInterrupted(document)
         if ended is not None:
             raise ended
         return Judged(document)
 
-    blocks = {} if is_measured else switches(str(topology) if topology else None, os.environ)
+    blocks = switches(str(topology) if topology else None, os.environ)
     if machine is not None:
-        return qualified(*simulated_nodes(machine, seed, pair))
+        return qualified(*simulated_nodes(machine, seed))
     world = join(1, (), timeout, partial=True)
-    found = led(world, blocks, "tcp" if is_measured else over, timeout, pair, qualified)
+    found = led(world, blocks, over, timeout, qualified)
     return Judged(described()) if found is None else found

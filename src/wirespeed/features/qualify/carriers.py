@@ -4,7 +4,6 @@ little of their transport, and each in its own way, but what the devices have se
 
 from __future__ import annotations
 
-import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,11 +15,11 @@ from ...backends.system_files import HERE, TreePath
 from ...qualification import TCP
 from ...thresholds.clusters import CARRIES, TAKES_PART
 from ...units import many, some
-from .measured_topology import Sent
 
+#: Device -> its kind (``TCP``, ``IPoIB``, ``InfiniBand``, ``RoCE`` or ``EFA``), and the bytes that it sent.
+Sent = dict[str, tuple[str, int]]
 #: A line of /proc/net/dev: an interface, and the bytes that it has sent, the ninth number (proc_pid_net(5)).
 _LINE = re.compile(r"\s*(\S+):\s*(?:\d+\s+){8}(\d+)")
-_MBIT_BYTES = 1e6 / 8
 #: Type of an interface whose bytes an InfiniBand port counts, too (ARPHRD_INFINIBAND of if_arp.h).
 _IPOIB = "32"
 #: Most devices, and most nodes, that are named.
@@ -39,24 +38,18 @@ def counters(root: TreePath = HERE) -> Sent:
         # What a bridge, a bond or a VLAN sends is counted below it.
         if name != "lo" and not folder.glob("lower_*"):
             kind = "IPoIB" if ((folder / "type").read() or "").strip() == _IPOIB else TCP
-            sent[name] = (kind, int(count), interface_speed(root, name))
+            sent[name] = (kind, int(count))
     for port in nic_facts.ports(root):
         if port.sent is not None:
-            sent[port.label] = (port.network, port.sent, port.rate)
+            sent[port.label] = (port.network, port.sent)
     return sent
-
-
-def interface_speed(root: TreePath, name: str) -> float:
-    """Speed of a network interface in bytes per second; 0 if unknown."""
-    text = ((root / "sys/class/net" / name / "speed").read() or "").strip()
-    return int(text) * _MBIT_BYTES if text.isdecimal() else 0.0
 
 
 def difference(before: Mapping[str, Sequence[Any]], after: Mapping[str, Sequence[Any]]) -> Sent:
     """The bytes that devices sent between two readings."""
     return {
-        name: (kind, count - before[name][1], speed)
-        for name, (kind, count, speed) in after.items()
+        name: (kind, count - before[name][1])
+        for name, (kind, count) in after.items()
         if name in before and count > before[name][1]
     }
 
@@ -68,12 +61,10 @@ class Carrier:
     Attributes:
         kind: ``TCP``, ``InfiniBand``, ``RoCE`` or ``EFA``; empty if no device has sent most of them.
         devices: Names of the devices.
-        speed: Sum of their speeds, in bytes per second; 0 if unknown.
     """
 
     kind: str = ""
     devices: tuple[str, ...] = ()
-    speed: float = 0.0
 
 
 def carrier(sent: Mapping[str, Sequence[Any]], payload: float) -> Carrier:
@@ -84,7 +75,7 @@ def carrier(sent: Mapping[str, Sequence[Any]], payload: float) -> Carrier:
         payload: Bytes that it had to send to other nodes, at least.
     """
     by_kind: dict[str, int] = {}
-    for kind, count, _ in sent.values():
+    for kind, count in sent.values():
         by_kind[kind] = by_kind.get(kind, 0) + count
     over_ports = by_kind.pop("IPoIB", 0)
     for kind in by_kind.keys() - {TCP}:  # the port counts what the interface sends over it
@@ -94,11 +85,9 @@ def carrier(sent: Mapping[str, Sequence[Any]], payload: float) -> Carrier:
     if not payload or by_kind[used] < CARRIES * payload:
         return Carrier()
     kinds = (TCP, "IPoIB") if used == TCP else (used,)
-    part = {
-        name: speed for name, (kind, count, speed) in sent.items()
-        if kind in kinds and count >= TAKES_PART * by_kind[used]
-    }  # fmt: skip
-    return Carrier(used, tuple(sorted(part)), math.fsum(part.values()) if all(part.values()) else 0.0)
+    least = TAKES_PART * by_kind[used]
+    part = sorted(name for name, (kind, count) in sent.items() if kind in kinds and count >= least)
+    return Carrier(used, tuple(part))
 
 
 def said(carriers: Sequence[Carrier]) -> str:

@@ -8,7 +8,6 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ...errors import UsageError
 from ...hardware.facts import Fact
 from ...qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 
@@ -30,10 +29,6 @@ class Cluster(Protocol):
     @property
     def transport(self) -> str:
         """The transport of the bytes between nodes."""
-
-    @property
-    def limit(self) -> float:
-        """What the network interfaces of most nodes carry in one direction, in bytes per second; or 0."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -72,9 +67,6 @@ class Cluster(Protocol):
         None if some nodes run on the same machine, where they would disturb each other.
         """
 
-    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
-        """Measure the shortest round trip between pairs of nodes in s; shape (pairs,)."""
-
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         """Measure between pairs of nodes; shape (pairs, 2, rails): to the second node, and back."""
 
@@ -95,26 +87,8 @@ class Cluster(Protocol):
         """Time since the start in s, which is virtual for simulated nodes."""
 
 
-def two_of(pair: Sequence[str], names: Sequence[str]) -> list[int]:
-    """The indices of two nodes by their names.
-
-    Raises:
-        UsageError: If they are not two of the names.
-    """
-    wrong = next((name for name in pair if name not in names), None)
-    if wrong is not None or len(set(pair)) != 2:
-        why = f"no node is called {wrong!r}" if wrong is not None else "a pair is two different nodes"
-        shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-        raise UsageError(f"--pair {','.join(pair)}: {why}; write two of {shown}")
-    return [names.index(name) for name in pair]
-
-
 def plain(values: Values) -> tuple[tuple[float | None, ...], ...]:
     """Values as they are saved: a row for each test, None where nothing answered."""
     return tuple(
         tuple(None if np.isnan(value) else float(value) for value in np.ravel(row)) for row in values
     )
-
-
-#: Names of nodes that an error shows.
-_SHOWN = 4

@@ -14,7 +14,7 @@ from ...cli.measuring import speak_for_leader
 from ...cli.parser import Parser
 from ...cli.run_files import saving, tell_saved, texts_aside
 from ...driver.jobs import join
-from ...errors import ExitCode, UsageError, WirespeedError
+from ...errors import ExitCode, WirespeedError
 from ...terminal import colored, columns, error_line
 from ...units import parse_duration, parse_nics
 from .cluster import Cluster
@@ -35,13 +35,11 @@ _ENDLESS = 10_000
 def main(name: str, argv: Sequence[str]) -> int:
     options = parser(name).parse_args(argv)
     command = " ".join(["wirespeed", name, *argv])
-    blocks = {} if _measures(options) else topology(options.topology, os.environ)
-    if _measures(options) and options.transport in ("nccl", "mpi"):
-        raise UsageError("--topology measured requires --transport tcp, whose latencies show switches")
+    blocks = topology(options.topology, os.environ)
     if options.machine is not None:
-        cluster, machine = simulated_nodes(options.machine, options.seed, options.pair)
+        cluster, machine = simulated_nodes(options.machine, options.seed)
         return _lead(cluster, machine, options, saving(options), command)
-    return _of_job(name, argv, options, blocks, command)
+    return _of_job(options, blocks, command)
 
 
 def parser(name: str) -> Parser:
@@ -78,24 +76,13 @@ def parser(name: str) -> Parser:
         "--seed N", "random seed of the choice of partners (default: 0)", int, default=0, by_project=True
     )
     arguments.add(
-        "--topology FILE|measured",
-        "output of `scontrol show topology`: names the leaf switches (default: from Slurm); "
-        "or measured: infer from latencies which nodes share one (with --transport tcp)",
-    )  # fmt: skip
+        "--topology FILE",
+        "output of `scontrol show topology`: names the leaf switches (default: from Slurm)",
+    )
     arguments.add(
         "--nics NxRATE|RATE",
         "what the NICs of a node carry in one direction, such as 8x400G or 50GB/s, with which two nodes "
         "are compared (default: as their ports and PCIe links say)", parse_nics,
-    )  # fmt: skip
-    arguments.add(
-        "--pair NODE,NODE",
-        "measure only these two nodes of the job, as a job of two is (default: all)",
-        lambda text: tuple(map(str.strip, text.split(","))), default=(),
-    )  # fmt: skip
-    arguments.add(
-        "--processes N",
-        "start N processes on this host, to try it without a launcher (default: 1)", int, default=1,
-        by_project=True,
     )  # fmt: skip
     arguments.add(
         "--timeout TIME", "maximum time for all processes to join, and of one round (default: 60s)",
@@ -107,19 +94,16 @@ def parser(name: str) -> Parser:
     return arguments
 
 
-def _of_job(
-    name: str, argv: Sequence[str], options: argparse.Namespace, blocks: dict[str, str], command: str
-) -> int:
+def _of_job(options: argparse.Namespace, blocks: dict[str, str], command: str) -> int:
     """Measure the nodes of this job: rank 0 leads, the others obey."""
     output = saving(options)
-    world = join(options.processes, [name, *argv], options.timeout, partial=True)
-    over = "tcp" if _measures(options) else options.transport
+    world = join(1, (), options.timeout, partial=True)
 
     def leading(cluster: Cluster, machine: Machine) -> int:
         return _lead(cluster, machine, options, output, command)
 
     try:
-        code = led(world, blocks, over, options.timeout, options.pair, leading)
+        code = led(world, blocks, options.transport, options.timeout, leading)
         return ExitCode.PASS if code is None else code
     except WirespeedError as error:
         if world is None or not world.rank:
@@ -146,7 +130,7 @@ def _lead(
 
     document, ended = measured(
         cluster, machine, {"seed": options.seed, "within": within, "machine": options.machine},
-        shows_switches=_measures(options), given=options.nics.rate if options.nics else 0.0,
+        given=options.nics.rate if options.nics else 0.0,
         command=command, said=said,
     )  # fmt: skip
     qualification = document.qualification
@@ -175,11 +159,6 @@ def _shown(document: Document, *, verbose: bool) -> str:
 
     width = columns() if sys.stdout.isatty() else _ENDLESS
     return render(Judged(document), "table", Style(width, colored(), verbose))
-
-
-def _measures(options: argparse.Namespace) -> bool:
-    """Whether latencies show which nodes share a switch."""
-    return bool(options.topology == "measured")
 
 
 def _progress(qualification: Qualification) -> None:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from ...qualification import OF_NODE, PartKind, SlowPart
 from ...thresholds import clusters
 from .cluster import Values
-from .measured_topology import Pair
+from .pairing import Pair
 
 #: Parts that slow several nodes.
 _SWITCHES = (PartKind.LEAF, PartKind.TRUNK, PartKind.SPINE)

@@ -10,23 +10,22 @@ from ...backends.host.nic_facts import is_disabled
 from ...errors import WirespeedError
 from ...worlds.base import RankLost, World
 from ...worlds.crew import Crew
-from .job_nodes import OWN_S, introduce, introduction
+from .job_nodes import OWN_S, introduce, introduction, work
 from .node_facts import interface_of
-from .process_cluster import ProcessCluster, work
+from .process_cluster import ProcessCluster
 from .tcp_probe import TcpProbe
-from .transfer_cluster import TransferCluster
+from .transfer_cluster import TRANSFERS, TransferCluster, transfer
 
 #: What carries the bytes between nodes.
 OVER = ("tcp", "nccl", "mpi")
 _SECRET_BYTES = 32
-_TRANSFERS = "transfers"
 #: Maximum time between two tasks beyond the time-out, in s: inference and printing.
 _PATIENCE_S = 60.0
 
 
 def lead(
     world: World, blocks: Mapping[str, str], expected: Sequence[str], over: str | None,
-    patience: float, pair: Sequence[str] = (),
+    patience: float,
 ) -> ProcessCluster | TransferCluster:  # fmt: skip
     """The nodes of the job; on rank 0.
 
@@ -35,7 +34,6 @@ def lead(
         blocks, expected: As for `introduce`.
         over: One of `OVER`; None for NCCL if all nodes have GPUs and NCCL, else TCP.
         patience: Maximum time of a round, in s.
-        pair: As for `introduce`.
 
     Raises:
         WirespeedError: If NCCL or MPI is asked for, but processes are missing.
@@ -43,7 +41,7 @@ def lead(
     crew, secret = Crew(world), secrets.token_bytes(_SECRET_BYTES)
     probe = TcpProbe(secret)
     try:
-        job = introduce(crew, secret, probe, blocks, expected, min(OWN_S, patience), pair)
+        job = introduce(crew, secret, probe, blocks, expected, min(OWN_S, patience))
         if over is None:
             usable = len(job.gpus) == len(job.nodes) and not crew.lost and not job.without_nccl
             over = "nccl" if usable else "tcp"
@@ -56,13 +54,10 @@ def lead(
                 f"rank {rank} {why}: --transport {over} requires all processes; "
                 "--transport tcp goes on without some"
             )
-        crew.ask({rank: [_TRANSFERS] for rank in world.links}, patience, lambda task: None)
-        crew.dismiss(_PATIENCE_S)
+        return TransferCluster(crew, job, probe, patience, over)
     except BaseException:
         probe.close()
         raise
-    probe.close()
-    return TransferCluster(world, job, over)
 
 
 def serve(world: World, patience: float) -> None:
@@ -72,18 +67,15 @@ def serve(world: World, patience: float) -> None:
         WirespeedError: If rank 0 or, over NCCL and MPI, another process has ended.
     """
     probes: list[TcpProbe] = []
-    by_transfers, interface = False, ""
+    interface = ""
 
     def answer(task: Any) -> Any:
-        nonlocal by_transfers, interface
+        nonlocal interface
         if not probes:
             probes.append(TcpProbe(bytes(task[0])))
             interface = interface_of(str(task[1]))
             return introduction(probes[0].port, task)
-        if task[0] == _TRANSFERS:
-            by_transfers = True
-            return None
-        return work(probes[0], task)
+        return transfer(world, *task[1:])[1] if task[0] == TRANSFERS else work(probes[0], task)
 
     try:
         Crew(world).serve(answer, patience + _PATIENCE_S)
@@ -94,5 +86,3 @@ def serve(world: World, patience: float) -> None:
     finally:
         for probe in probes:
             probe.close()
-    if by_transfers:
-        TransferCluster.serve(world)

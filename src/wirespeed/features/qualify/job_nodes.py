@@ -5,7 +5,6 @@ The processes of a node measure in parallel, and their rates are added: over TCP
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,14 +13,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import numpy as np
 
+from ...backends.host.nic_facts import lost_links
 from ...errors import WirespeedError
 from ...hardware.facts import Fact, Facts
 from ...qualification import OWN_PARTS, PartKind, QualifiedNode
 from ...tables import Amount
 from ...terminal import one_line
 from ...worlds.crew import Crew
-from .cluster import Values, two_of
-from .limits import facts_of, facts_of_two
+from .cluster import Values
+from .limits import FACTS, MTU, facts_of, facts_of_two, read_facts, read_mtus
 from .node_facts import NO_NCCL, NodeFacts, differences, node_facts
 from .tcp_probe import TcpProbe
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 #: Maximum time for a node to introduce itself, or to measure itself, in s.
 OWN_S = 120.0
+#: Maximum time to dismiss the ranks, in s.
+_DISMISS_S = 5.0
 #: Most names of RDMA devices in a note.
 MOST_NAMES = 4
 
@@ -43,7 +45,6 @@ class JobNodes:
         ranks: The ranks of each node, by their local rank.
         ports: Rank -> port on which it listens.
         gpus: Indices of the nodes that have GPUs.
-        limit: What most nodes' network interfaces carry in one direction, in bytes per second; 0 if unknown.
         notes: In what nodes differ.
         without_nccl: Names of nodes without NCCL, if others have it.
         shared: Whether some nodes run on the same machine, so that they do not measure themselves.
@@ -58,7 +59,6 @@ class JobNodes:
     ranks: tuple[tuple[int, ...], ...]
     ports: Mapping[int, int]
     gpus: frozenset[int]
-    limit: float
     notes: tuple[str, ...]
     rdma: tuple[str, ...]
     shared: bool = False
@@ -80,7 +80,7 @@ class JobNodes:
 
 def introduce(
     crew: Crew, secret: bytes, probe: TcpProbe, blocks: Mapping[str, str], expected: Sequence[str],
-    patience: float, pair: Sequence[str] = (),
+    patience: float,
 ) -> JobNodes:  # fmt: skip
     """Ask all processes where they listen and what their nodes are; on rank 0.
 
@@ -92,10 +92,6 @@ def introduce(
         expected: The hosts of the job by its scheduler, to name those from which no process came; empty if
             unknown.
         patience: Maximum time, in s.
-        pair: Names of the only two nodes to measure; empty for all.
-
-    Raises:
-        UsageError: If there is no such pair.
     """
     world = crew.world
     asked, clock, is_pair = time.monotonic(), time.time(), len(world.hosts) == 2
@@ -103,9 +99,6 @@ def introduce(
     answers = crew.ask(tasks, patience, lambda task: introduction(probe.port, task), tuple[Port, NodeFacts])
     took = time.monotonic() - asked
     hosts = {host: tuple(m.rank for m in world.members if m.host == host) for host in world.hosts}
-    if pair:
-        two_of(pair, list(hosts))
-        hosts, expected = {host: hosts[host] for host in pair}, ()
     answers |= {0: msgspec.convert(answers[0], tuple[Port, NodeFacts])} if 0 in answers else {}
     facts = {host: answers[ranks[0]][1] for host, ranks in hosts.items() if ranks[0] in answers}
     ports = {rank: answer[0] for rank, answer in answers.items()}
@@ -113,14 +106,13 @@ def introduce(
     interfaces = {host: node.interface for host, node in facts.items()}
     found = facts_of_two(crew, first, interfaces, probe, ports, patience) if len(first) == 2 else ()
     without_nccl = tuple(host for host, node in facts.items() if node.nccl in ("", NO_NCCL))
-    absent = {} if pair else _absent(world, expected)
+    absent = _absent(world, expected)
     names = [*hosts, *absent]
     return JobNodes(
         tuple(QualifiedNode(name, blocks.get(name, ""), missing=absent.get(name, "")) for name in names),
         tuple(hosts.get(name, ()) for name in names),
         ports,
         frozenset(i for i, name in enumerate(names) if name in facts and facts[name].gpus),
-        statistics.median(node.limit for node in facts.values()),
         tuple(differences(facts, took, clock)),
         tuple(sorted({device for node in facts.values() for device in node.rdma})),
         len({node.boot for node in facts.values() if node.boot})
@@ -211,16 +203,46 @@ Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 OwnValues = dict[str, list[Amount]] | str
 
 
+#: Tasks of a rank: what they are called. The rest of each is what `work` takes.
+OWN, LINK, PAIR, RING, MESSAGES = "own", "link", "pair", "ring", "messages"
+
+
+def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
+    """Do a task of rank 0: a kind, where the next process listens, and the number of the round."""
+    if task[0] == OWN:
+        return own_values()
+    if task[0] == FACTS:
+        return read_facts(task)
+    if task[0] == MTU:
+        return read_mtus(probe, task)
+    if task[0] == LINK:
+        return lost_links(str(task[1])) if task[1] else 0
+    kind, place, *more, number = task
+    where = (str(place[0]), int(place[1])) if place else None
+    if kind == MESSAGES:
+        streams, plan, both, most = more
+        sizes = [(int(size), float(seconds)) for size, seconds in plan]
+        return probe.messages(where, number, int(streams), sizes, bool(both), float(most))
+    if kind == RING and where:
+        return probe.ring(where, number)
+    return probe.pair(where, number, int(more[0]))
+
+
 class JobCluster:
-    """What is known of the nodes of a job, however their paths are measured.
+    """The nodes of a job on rank 0, however their paths are measured.
 
     Attributes:
-        job: The nodes.
+        crew: The processes of the job.
+        job: Its nodes.
+        probe: Rank 0's end of connections.
+        patience: Maximum time of a round, in s; longer ones end earlier.
     """
 
-    def __init__(self, job: JobNodes) -> None:
+    def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float) -> None:
         self._started = time.monotonic()
-        self._job, self._facts, self.notes = job, job.facts, job.notes
+        self._crew, self._job, self._probe, self._patience = crew, job, probe, patience
+        self._facts, self.notes = job.facts, job.notes
+        self._failed: dict[int, str] = {}  # node -> why it could not measure itself
         self.variation = 0.0
         self.losses = np.zeros((0, 2))
 
@@ -228,8 +250,39 @@ class JobCluster:
         return time.monotonic() - self._started
 
     def own(self, nodes: Sequence[int]) -> Mapping[PartKind, Values] | None:
-        return None if self._job.shared else own_table(nodes, self._own(nodes))
+        if self._job.shared:
+            return None
+        first = {node: there[0] for node in nodes if (there := self._there(node))}
+        answers = self._ask({rank: [OWN] for rank in first.values()}, OWN_S, OwnValues)
+        rows = {}
+        for node, rank in first.items():
+            answer = answers.get(rank, {})
+            if isinstance(answer, str):
+                self._failed[node] = f"could not measure itself: {answer}"
+            else:
+                rows[node] = answer
+        return own_table(nodes, rows)
 
-    def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
-        """The values of the nodes that can measure themselves: node -> kind of part -> values."""
-        raise NotImplementedError
+    def examine(self, pair: tuple[int, int]) -> None:
+        first = {self._job.nodes[node].name: there[0] for node in pair if (there := self._there(node))}
+        if len(first) == 2:
+            patience = min(OWN_S, self._patience)
+            self._facts = facts_of_two(
+                self._crew, first, self._job.interfaces, self._probe, self._job.ports, patience
+            )
+
+    def close(self) -> None:
+        """Dismiss the other ranks."""
+        self._crew.dismiss(_DISMISS_S)
+        self._probe.close()
+
+    def _ask(self, tasks: Mapping[int, list[Any]], seconds: float, kind: Any) -> dict[int, Any]:
+        """Give ranks their tasks; rank -> its answer, of this type."""
+        patience = min(seconds, self._patience)
+        return self._crew.ask(tasks, patience, lambda task: work(self._probe, task), kind)
+
+    def _there(self, node: int) -> list[int]:
+        """The ranks of a node that take tasks."""
+        return [
+            rank for rank in self._job.ranks[node] if rank in self._job.ports and rank not in self._crew.lost
+        ]

@@ -269,22 +269,11 @@ def facts_of_two(
         j: [MTU, interfaces[b], None, addresses[i]],
     }
     mtus = crew.ask(ways, patience, lambda task: read_mtus(probe, task))
-    facts = crew.ask(tasks_of_two(first, interfaces, addresses), patience, read_facts)
-    return (*facts_told(first, facts), *facts_told(first, mtus))
-
-
-def tasks_of_two(
-    first: Mapping[str, int], interfaces: Mapping[str, str], addresses: Mapping[int, str]
-) -> dict[int, list[Any]]:
-    """The tasks for the first ranks of two nodes that make them read their facts."""
-    (a, i), (b, j) = first.items()
-    return {i: [FACTS, interfaces[a], addresses[j]], j: [FACTS, interfaces[b], addresses[i]]}
-
-
-def facts_told(first: Mapping[str, int], answers: Mapping[int, Any]) -> tuple[Fact, ...]:
-    """The facts that ranks read, each with the name of its host."""
+    tasks = {i: [FACTS, interfaces[a], addresses[j]], j: [FACTS, interfaces[b], addresses[i]]}
+    facts = crew.ask(tasks, patience, read_facts)
     return tuple(
         msgspec.structs.replace(fact, host=host)
+        for answers in (facts, mtus)
         for host, rank in first.items()
         for fact in msgspec.convert(answers.get(rank, []), list[Fact])
     )

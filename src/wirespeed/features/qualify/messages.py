@@ -1,4 +1,4 @@
-"""Messages of many sizes between two nodes: their testcases, and what the large ones show."""
+"""Large messages between two nodes: their testcases, and what they show."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from ...qualification import (
 )
 from ...testcases.table import Layout, Plan, Testcase
 from ...thresholds.clusters import JUDGED_SIZES
-from ...units import KIB, format_size
+from ...units import KIB
 from .limits import below as below_limit
-from .measured_topology import Pair
+from .pairing import Pair
 from .recorder import RoundRecorder
 
 #: A path from a rank to another.
@@ -74,10 +74,9 @@ def _memory(machine: Machine, rank: int, memory: EndMemory) -> Memory:
     return Memory(f"numa{near}", MemoryKind.PINNED, rank)
 
 
-#: Sizes of messages, in bytes; the fewest that are measured, and the longest time that one of the others may
-#: take, in s.
-SIZES = tuple(64 * KIB << i for i in range(11))
-_FEWEST_SIZES, _LONGEST_MESSAGE_S = 4, 0.6
+#: Sizes of messages, in bytes, and the longest time that one may take, but for the smallest, in s.
+_SIZES = tuple(128 * KIB << i for i in range(10))
+_LONGEST_MESSAGE_S = 0.6
 #: How often a slow path is measured again before it is blamed.
 _CONFIRMATIONS = 2
 
@@ -85,7 +84,7 @@ _CONFIRMATIONS = 2
 def by_sizes(
     procedure: RoundRecorder, pair: Pair, suspects: Sequence[SlowPart]
 ) -> tuple[list[SlowPart], list[SlowPart]]:
-    """Measure messages of all sizes between two nodes, which confirm and find paths below their limits.
+    """Measure large messages between two nodes, which confirm and find paths below their limits.
 
     Args:
         procedure: Measures and records.
@@ -99,15 +98,10 @@ def by_sizes(
     paths = procedure.qualification.paths.items()
     rate = min((min(values) for (a, b, _), values in paths if {a, b} == set(pair)), default=0.0)
     sizes = sizes_at(rate)
-    if len(sizes) < len(SIZES):
-        procedure.notes.append(
-            f"messages above {format_size(sizes[-1])} were not measured: each takes more than "
-            f"{_LONGEST_MESSAGE_S:g} s"
-        )
     memories = procedure.cluster.memories
     for memory in memories:
         for both in (False, True):
-            if procedure.in_time(Stage.SIZES, "messages of all sizes"):
+            if procedure.in_time(Stage.SIZES, "large messages"):
                 _measure(procedure, pair, memory, both, sizes)
     left, confirmed = confirmed_by_sizes(procedure.qualification, pair, suspects, memories)
     procedure.notes += [
@@ -127,7 +121,7 @@ def by_sizes(
                 if mine and not procedure.in_time(Stage.SIZES, "confirmation"):
                     left, mine = [*left, *mine], []
                 if mine:
-                    _measure(procedure, pair, memory, both, sizes[-JUDGED_SIZES:])
+                    _measure(procedure, pair, memory, both, sizes)
                     slow = {part.rail for part in below_by_sizes(_with_last(procedure.qualification))}
                     mine = [part for part in mine if part.rail in slow]
             found += [msgspec.structs.replace(part, confirmed=True) for part in mine]
@@ -166,8 +160,9 @@ def _with_last(qualification: Qualification) -> Qualification:
 
 
 def sizes_at(rate: float) -> list[int]:
-    """The sizes of messages that are measured on a path with a rate in bytes per second."""
-    return [size for i, size in enumerate(SIZES) if i < _FEWEST_SIZES or size <= _LONGEST_MESSAGE_S * rate]
+    """The sizes of messages on a path with a rate in bytes per second: large, so that start-up is short."""
+    fits = [size for size in _SIZES if size <= _LONGEST_MESSAGE_S * rate]
+    return fits[-JUDGED_SIZES:] if len(fits) > JUDGED_SIZES else list(_SIZES[:JUDGED_SIZES])
 
 
 def confirmed_by_sizes(

@@ -19,11 +19,11 @@ from ...hardware.facts import Fact, Known
 from ...tables import Amount, Whole
 from ...thresholds.clusters import CLOCKS_APART_S
 from ...units import format_age, many
-from .carriers import interface_speed
 
 #: Requests of ioctl for the address of an interface and the mask of its network (netdevice(7)), and where
 #: they are in the answer.
 _SIOCGIFADDR, _SIOCGIFNETMASK, _ADDRESS = 0x8915, 0x891B, slice(20, 24)
+_MBIT_BYTES = 1e6 / 8
 #: Version of NCCL where no wheel is installed.
 NO_NCCL = "none"
 #: Wheels of NCCL.
@@ -86,12 +86,18 @@ def node_facts(address: str, root: TreePath = HERE) -> NodeFacts:
     return NodeFacts(
         ", ".join(f"{count} x {model}" for model, count in sorted(models.items())), machine.driver,
         _nccl() if machine.gpus else "", machine.cpu, machine.kernel, interface,
-        interface_speed(root, interface) if interface else 0.0,
+        _speed(interface, root) if interface else 0.0,
         tuple(port.label for port in nic_facts.ports(root) if port.is_active), time.time(),
         ((root / "proc/sys/kernel/random/boot_id").read() or "").strip(),
         tuple(fact.checked() for fact in nics if fact.name in _OF_LIMITS),
         nic_facts.lost_links(interface, root) if interface else 0,
     )  # fmt: skip
+
+
+def _speed(interface: str, root: TreePath) -> float:
+    """Speed of a network interface in bytes per second; 0 if unknown."""
+    text = ((root / "sys/class/net" / interface / "speed").read() or "").strip()
+    return int(text) * _MBIT_BYTES if text.isdecimal() else 0.0
 
 
 def differences(nodes: Mapping[str, NodeFacts], asked_s: float, clock: float) -> list[str]:

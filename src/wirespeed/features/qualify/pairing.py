@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .measured_topology import Pair
-
+#: A pair of nodes.
+Pair = tuple[int, int]
 #: Permutations that are tried for each matching; that with the fewest repeated pairs is taken.
 _TRIES = 8
 
@@ -77,16 +77,3 @@ def representatives(groups: Sequence[Sequence[int]]) -> list[list[int]]:
     """Groups with one node of each group, so that each crosses all of them."""
     count = min((len(group) for group in groups), default=0)
     return [[group[i] for group in groups] for i in range(count)] if len(groups) > 1 else []
-
-
-def wrongly_blamed(partners: int, share: float = 0.01) -> float:
-    """Probability that more than half of a node's partners are bad.
-
-    Args:
-        partners: Number of partners.
-        share: Share of bad nodes.
-    """
-    return math.fsum(
-        math.comb(partners, bad) * share**bad * (1 - share) ** (partners - bad)
-        for bad in range(partners // 2 + 1, partners + 1)
-    )

@@ -21,8 +21,6 @@ _IP_MTU_DISCOVER, _IP_PMTUDISC_PROBE = 10, 3
 _HEADERS_BYTES, _LEAST_BYTES = 28, 576
 #: Largest packet of IPv4; a loopback device claims more.
 _MOST_BYTES = 2**16 - 1
-#: MTUs of networks and tunnels: Ethernet, PPPoE, WireGuard, VXLAN, IPv6's least, InfiniBand, jumbo frames.
-_USUAL_BYTES = (1280, 1420, 1450, 1492, 1500, 2044, 4092, 4200, 8950, 9000, 9216)
 #: Times that a packet is sent before it counts as lost, and how long it may take behind the question for it,
 #: in s.
 _TIMES, _BEHIND_S = 3, 0.05
@@ -88,15 +86,6 @@ def _search(
     if not arrives(_LEAST_BYTES):
         return 0
     least = _LEAST_BYTES
-    usual = [size for size in _USUAL_BYTES if least < size < most]
-    while usual:  # the largest of these that arrives
-        size = usual[len(usual) // 2]
-        if arrives(size):
-            least, usual = size, [other for other in usual if other > size]
-        else:
-            most, usual = size, [other for other in usual if other < size]
-    if most - least > 1 and not arrives(least + 1):
-        return least
     while most - least > 1:
         size = (least + most) // 2
         least, most = (size, most) if arrives(size) else (least, size)

@@ -23,9 +23,8 @@ from .cluster import Values, plain
 from .inference import Paths, deviation, explain, margin, normal_paths, reference_of, threshold_of
 from .limits import below_alike, below_limits
 from .lossy_cables import lossy
-from .measured_topology import Pair, rounds_of_all, topology_of
 from .messages import by_sizes
-from .pairing import groups_of, matchings, representatives
+from .pairing import Pair, groups_of, matchings, representatives
 from .recorder import RoundRecorder
 
 #: Rounds of pairs, and confirmations of each suspect.
@@ -47,8 +46,6 @@ class Procedure(RoundRecorder):
     def run(self) -> Qualification:
         """Measure, and return everything."""
         members = self._own([i for i, node in enumerate(self.cluster.nodes) if not node.missing])
-        if self.measures_topology:
-            self._find_blocks(members)
         suspects = self._pairs(members)
         members = [node for node in members if node not in self._missing]
         spines = [culprit for culprit in suspects if culprit.kind is PartKind.SPINE]
@@ -80,8 +77,6 @@ class Procedure(RoundRecorder):
         started = self.cluster.seconds()
         if stage is Stage.GROUPS:
             values = self.cluster.groups(groups)
-        elif stage is Stage.LATENCY:
-            values = self.cluster.latencies([(group[0], group[1]) for group in groups])
         else:
             values = self.cluster.pairs([(group[0], group[1]) for group in groups])
         losses = plain(self.cluster.losses) if stage in (Stage.PAIRS, Stage.CONFIRM) else ()
@@ -145,17 +140,6 @@ class Procedure(RoundRecorder):
         out = {culprit.nodes[0] for culprit in self.culprits} | self._missing.keys()
         return [node for node in nodes if node not in out]
 
-    def _find_blocks(self, members: Sequence[int]) -> None:
-        """Measure latencies, and find who shares a switch."""
-        measured = []
-        for pairs in rounds_of_all(members, self.seed):
-            if not self.in_time(Stage.LATENCY, "more latencies, which distinguish switches"):
-                break
-            measured.append((pairs, self._measure(Stage.LATENCY, pairs)))
-        found = topology_of(len(self.cluster.nodes), measured, self.seed)
-        self._blocks = found.blocks
-        self.notes.append(found.note)
-
     def _pairs(self, members: list[int]) -> Sequence[SlowPart]:
         """Measure sampled pairs; return the suspects."""
         measured: list[tuple[Sequence[Pair], Values]] = []
@@ -190,7 +174,6 @@ class Procedure(RoundRecorder):
         there = {i for i, node in enumerate(self.cluster.nodes) if not node.missing}
         blamed = [node for node in silent if partners[node] & there]
         self._missing |= dict.fromkeys(blamed, _SILENT)
-        self._partners = int(np.median([len(others) for others in partners.values()])) if partners else 0
         suspects, _, self._noise = self._explained(measured)
         self._threshold = threshold_of(self._noise)
         # Where paths vary this much, chance makes some of them slow.

@@ -9,59 +9,39 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from ...backends.host.nic_facts import is_disabled, lost_links
+from ...backends.host.nic_facts import is_disabled
 from ...hardware.facts import Fact, Known
 from ...qualification import TCP, EndMemory, QualifiedNode, RailLimit
 from ...tables import Amount, Whole
-from ...terminal import one_line
-from ...units import MB, format_size, many, times
+from ...units import times
 from ...worlds.crew import Crew
 from .cluster import Values
-from .job_nodes import MOST_NAMES, OWN_S, JobCluster, JobNodes, OwnValues, own_values
-from .limits import FACTS, MTU, facts_of_two, of_tcp, read_facts, read_mtus
+from .job_nodes import LINK, MESSAGES, MOST_NAMES, PAIR, RING, JobCluster, JobNodes
+from .limits import of_tcp
 from .tcp_probe import SECONDS, TIMEOUT_S, Place, TcpProbe
 
 #: Maximum time of a round in s: to connect, two directions, and bytes that do not arrive, twice.
 _ROUND_S = 2 * SECONDS + 3 * TIMEOUT_S
 #: Number of connections between two nodes, of which one does not fill a fast path.
 _STREAMS = 4
-#: Maximum time to dismiss the ranks, in s.
-_DISMISS_S = 5.0
-_PAIR, _RING, _OWN, _ROUND_TRIP = "pair", "ring", "own", "round trip"
-_MESSAGES, _LINK = "messages", "link"
 #: Least duration of the messages of a size in s, and at the rate of the path a multiple of the time of one.
 _SIZE_S, _TIMES = 0.05, 2.5
-#: Maximum duration of the messages of a size in s; sizes that need more are left out: 64 MiB at 34 MB/s fit.
-_MOST_SIZE_S = 5.0
 #: Rate of what arrived, its relative error and, of a pair, the share of what was sent again; None of nothing.
 _RATES = Annotated[list[Amount], msgspec.Meta(min_length=2, max_length=3)] | None
 
 
 class ProcessCluster(JobCluster):
-    """The nodes of a job, on rank 0.
-
-    Attributes:
-        crew: The processes of the job.
-        job: Its nodes.
-        probe: Rank 0's end of connections.
-        patience: Maximum time of a round, in s; longer ones end earlier.
-    """
+    """The nodes of a job, on rank 0."""
 
     transport = TCP
     rails = 1
     memories = (EndMemory.HOST,)
 
-    def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float = float("inf")) -> None:
-        super().__init__(job)
-        self._crew, self._probe = crew, probe
-        self._strangers: dict[int, list[tuple[str, str, int]]] = {}  # rank -> node, address, connections
+    def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float) -> None:
+        super().__init__(crew, job, probe, patience)
         self._addresses = crew.world.addresses()
-        self._round_s, self._own_s = min(_ROUND_S, patience), min(OWN_S, patience)
-        self._patience = patience
         self._number = 0
-        self._failed: dict[int, str] = {}
         self._sent_again: dict[int, float] = {}
-        self.limit = job.limit
         self._interfaces = [job.interfaces.get(node.name, "") for node in job.nodes]
         self._lost_links: dict[str, int] = {}  # node -> how often its interface lost its link meanwhile
         self._is_cut_off = False  # the interface of rank 0's node was switched off
@@ -71,7 +51,7 @@ class ProcessCluster(JobCluster):
             for limit in of_tcp(i, job.nics_of(i), job.interfaces.get(node.name, ""))
         )
         self._slowest: dict[frozenset[int], float] = {}  # pair -> its lower rate, in bytes per second
-        unused = job.unused(self.transport, "measure them with --over nccl or --over mpi")
+        unused = job.unused(self.transport, "measure them with --transport nccl or mpi")
         missing = (
             f"NCCL is missing on {', '.join(job.without_nccl[:MOST_NAMES])} (pip install 'wirespeed[nccl]')"
         )
@@ -108,31 +88,6 @@ class ProcessCluster(JobCluster):
         )
         return (*self._doubts, *lost)
 
-    def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
-        asked = {node: self._there(node)[0] for node in nodes if self._there(node)}
-        answers = self._ask({rank: [_OWN] for rank in asked.values()}, self._own_s, OwnValues)
-        measured = {}
-        for node, rank in asked.items():
-            answer = answers.get(rank, {})
-            if isinstance(answer, str):
-                self._failed[node] = f"could not measure itself: {answer}"
-            else:
-                measured[node] = answer
-        return measured
-
-    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
-        self._number += 1
-        tasks: dict[int, list[Any]] = {}
-        first: dict[int, int] = {}  # pair -> the rank that measures it
-        for i, (a, b) in enumerate(pairs):
-            for here, there in zip(self._there(a)[:1], self._there(b)[:1], strict=False):
-                tasks[here] = [_ROUND_TRIP, self._place(there), self._number]
-                tasks[there] = [_ROUND_TRIP, None, self._number]
-                first[i] = here
-        answers = self._ask(tasks, self._round_s, Amount | None)
-        found = [answers.get(first[i]) if i in first else None for i in range(len(pairs))]
-        return np.array([np.nan if value is None else value for value in found])
-
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         tasks: dict[int, list[Any]] = {}
         couples = []
@@ -140,7 +95,7 @@ class ProcessCluster(JobCluster):
             # Nodes with different numbers of processes: as many as the smaller has.
             for first, second in zip(self._there(a), self._there(b), strict=False):
                 streams = max(1, _STREAMS // len(self._there(a))) if len(self._job.nodes) == 2 else 1
-                tasks[first], tasks[second] = [_PAIR, self._place(second), streams], [_PAIR, None, streams]
+                tasks[first], tasks[second] = [PAIR, self._place(second), streams], [PAIR, None, streams]
                 couples.append((i, first, second))
         rates = self._measure(tasks)
         self.losses = np.full((len(pairs), 2), np.nan)
@@ -157,13 +112,6 @@ class ProcessCluster(JobCluster):
             self._slowest[frozenset(pair)] = float(np.fmin(values[i, 0, 0], values[i, 1, 0]))
         return values
 
-    def examine(self, pair: tuple[int, int]) -> None:
-        first = {self._job.nodes[node].name: self._there(node)[0] for node in pair if self._there(node)}
-        if len(first) == 2:
-            self._facts = facts_of_two(
-                self._crew, first, self._job.interfaces, self._probe, self._job.ports, self._own_s
-            )
-
     def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
         """Messages are divided over all connections between two nodes, and each part is answered."""
         del memory  # over TCP always that of the host
@@ -175,27 +123,21 @@ class ProcessCluster(JobCluster):
             return values
         streams = max(1, _STREAMS // len(couples))
         durations = [max(_SIZE_S, _TIMES * size / rate) for size in sizes]
-        count = sum(seconds <= _MOST_SIZE_S for seconds in durations)
-        if count < len(sizes):
-            self.notes = (*self.notes, f"messages of {format_size(sizes[count])} and more were not measured: "
-                          f"at {rate / MB:.3g} MB/s they take too long")  # fmt: skip
-        if not count:
-            return values
         plan = [
             [max(1, size // (len(couples) * streams)), seconds]
-            for size, seconds in zip(sizes[:count], durations[:count], strict=True)
+            for size, seconds in zip(sizes, durations, strict=True)
         ]
         tasks: dict[int, list[Any]] = {}
-        patience = min(self._patience, 2 * (2 if not both else 1) * sum(s for _, s in plan) + 3 * TIMEOUT_S)
+        patience = min(self._patience, 2 * (2 if not both else 1) * sum(durations) + 3 * TIMEOUT_S)
         for first, second in couples:
-            tasks[first] = [_MESSAGES, self._place(second), streams, plan, both, patience, self._number]
-            tasks[second] = [_MESSAGES, None, streams, plan, both, patience, self._number]
-        of_sizes = Annotated[list[Amount], msgspec.Meta(min_length=count, max_length=count)]
+            tasks[first] = [MESSAGES, self._place(second), streams, plan, both, patience, self._number]
+            tasks[second] = [MESSAGES, None, streams, plan, both, patience, self._number]
+        of_sizes = Annotated[list[Amount], msgspec.Meta(min_length=len(sizes), max_length=len(sizes))]
         answers = self._ask(tasks, patience, of_sizes | None)
         self._look_at_links()
         for side in (0, 1):
             sent = [answers.get(couple[side]) for couple in couples]
-            values[:count, side, 0] = np.sum([np.nan if of is None else of for of in sent], axis=0)
+            values[:, side, 0] = np.sum([np.nan if of is None else of for of in sent], axis=0)
         return values
 
     def groups(self, groups: Sequence[Sequence[int]]) -> Values:
@@ -206,7 +148,7 @@ class ProcessCluster(JobCluster):
             for ring in zip(*(self._there(node) for node in group), strict=False):
                 rings.append((i, ring))
                 for rank, after in zip(ring, (*ring[1:], ring[0]), strict=True):
-                    tasks[rank] = [_RING, self._place(after)]
+                    tasks[rank] = [RING, self._place(after)]
         rates = self._measure(tasks)
         values = np.full(len(groups), np.nan)
         for i in {ring[0] for ring in rings}:
@@ -216,21 +158,6 @@ class ProcessCluster(JobCluster):
                 if j == i
             )
         return values
-
-    def close(self) -> None:
-        """Dismiss the other ranks."""
-        self._crew.dismiss(_DISMISS_S)
-        self._probe.close()
-
-    def _ask(self, tasks: Mapping[int, list[Any]], patience: float, kind: Any) -> dict[int, Any]:
-        """Give ranks their tasks; rank -> its answer, of this type."""
-        return self._crew.ask(tasks, patience, lambda task: work(self._probe, task), kind)
-
-    def _there(self, node: int) -> list[int]:
-        """The ranks of a node that take tasks."""
-        return [
-            rank for rank in self._job.ranks[node] if rank in self._job.ports and rank not in self._crew.lost
-        ]
 
     def _lost(self, node: int) -> str:
         """What is the matter with a node; empty if all of its processes take tasks."""
@@ -243,34 +170,15 @@ class ProcessCluster(JobCluster):
         return next((f"{lost[rank]} (rank {rank})" for rank in self._job.ranks[node] if rank in lost), "")
 
     def _look_at_links(self) -> None:
-        """Ask all nodes how often their interfaces have lost their links, and who else connected to them."""
+        """Ask all nodes how often their interfaces have lost their links."""
         of_rank = {rank: node for node in range(len(self._job.nodes)) for rank in self._there(node)}
-        tasks = {rank: [_LINK, self._interfaces[node]] for rank, node in of_rank.items()}
-        answers = self._ask(tasks, self._round_s, tuple[Whole, dict[str, Whole]])
-        for rank, (lost, strangers) in answers.items():
+        tasks = {rank: [LINK, self._interfaces[node]] for rank, node in of_rank.items()}
+        for rank, lost in self._ask(tasks, _ROUND_S, Whole).items():
             name = self._job.nodes[of_rank[rank]].name
             if self._interfaces[of_rank[rank]]:
                 self._lost_links[name] = max(0, lost - self._job.lost[name])
-            self._strangers[rank] = [(name, address, count) for address, count in strangers.items()]
         mine = [self._interfaces[node] for rank, node in of_rank.items() if rank == 0]
         self._is_cut_off = any(interface and is_disabled(interface) for interface in mine)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What is to be known of the measurement, and who else connected to its nodes."""
-        foreign = [entry for entries in self._strangers.values() for entry in entries]
-        counts = {(node, address): 0 for node, address, _ in foreign}
-        for node, address, count in foreign:
-            counts[node, address] += count
-        lines = [
-            f"{node} refused {many(count, 'connection')} from {one_line(address)}, not of this job"
-            for (node, address), count in counts.items()
-        ]
-        return (*self._notes, *lines[:MOST_NAMES])
-
-    @notes.setter
-    def notes(self, notes: tuple[str, ...]) -> None:
-        self._notes = notes
 
     def _place(self, rank: int) -> Place:
         return self._addresses[rank], self._job.ports[rank]
@@ -279,33 +187,9 @@ class ProcessCluster(JobCluster):
         """Let ranks measure at once; rank -> rate at which bytes arrived."""
         self._number += 1
         numbered = {rank: [*task, self._number] for rank, task in tasks.items()}
-        answers = self._ask(numbered, self._round_s, _RATES)
+        answers = self._ask(numbered, _ROUND_S, _RATES)
         self._look_at_links()
         known = {rank: answer for rank, answer in answers.items() if answer is not None}
         self.variation = float(np.median([answer[1] for answer in known.values()])) if known else 0.0
         self._sent_again = {rank: answer[2] for rank, answer in known.items() if len(answer) > 2}
         return {rank: answer[0] for rank, answer in known.items()}
-
-
-def work(probe: TcpProbe, task: Sequence[Any]) -> Any:
-    """Do a task of rank 0: a kind, where the next process listens, and the number of the round."""
-    if task[0] == _OWN:
-        return own_values()
-    if task[0] == FACTS:
-        return read_facts(task)
-    if task[0] == MTU:
-        return read_mtus(probe, task)
-    if task[0] == _LINK:
-        probe.forget()
-        return lost_links(str(task[1])) if task[1] else 0, dict(probe.strangers)
-    kind, place, *more, number = task
-    where = (str(place[0]), int(place[1])) if place else None
-    if kind == _MESSAGES:
-        streams, plan, both, most = more
-        sizes = [(int(size), float(seconds)) for size, seconds in plan]
-        return probe.messages(where, number, int(streams), sizes, bool(both), float(most))
-    if kind == _ROUND_TRIP:
-        return probe.round_trip(where, number)
-    if kind == _RING and where:
-        return probe.ring(where, number)
-    return probe.pair(where, number, int(more[0]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ _SEVERAL = (
 )
 
 
-def simulated_nodes(machine: str, seed: int, pair: Sequence[str]) -> tuple[Cluster, Machine]:
+def simulated_nodes(machine: str, seed: int) -> tuple[Cluster, Machine]:
     """Simulated nodes, and the machine that each of them is.
 
     Raises:
@@ -39,7 +39,7 @@ def simulated_nodes(machine: str, seed: int, pair: Sequence[str]) -> tuple[Clust
     """
     spec, cluster = machine.removeprefix(_SIMULATED), None
     if spec != machine:
-        cluster = parse_cluster(spec, seed=seed, pair=tuple(pair))
+        cluster = parse_cluster(spec, seed=seed)
     if cluster is None:
         raise UsageError(
             f"--machine {machine} is not several nodes: write e.g. simulated:dgx-a100-8x64, "
@@ -53,7 +53,6 @@ def led(
     blocks: Mapping[str, str],
     over: str | None,
     timeout: float,
-    pair: Sequence[str],
     measure: Callable[[Cluster, Machine], T],
 ) -> T | None:
     """What a function returns for the nodes of a job, on rank 0; the others obey, and have None.
@@ -69,7 +68,7 @@ def led(
             serve(world, timeout)
             return None
         expected = hosts_of(os.environ.get("SLURM_JOB_NODELIST", ""))
-        cluster = lead(world, blocks, expected, over, timeout, pair)
+        cluster = lead(world, blocks, expected, over, timeout)
         try:
             if len(cluster.nodes) < 2:
                 raise UsageError(_SEVERAL)
@@ -86,7 +85,6 @@ def measured(
     machine: Machine,
     asked: Mapping[str, Any],
     *,
-    shows_switches: bool = False,
     given: float = 0.0,
     command: str = "",
     said: Callable[[Document, Qualification], None] = lambda document, qualification: None,
@@ -97,7 +95,6 @@ def measured(
         cluster: The nodes.
         machine: The machine of each node, or of this one.
         asked: ``within`` in s or None, ``seed``, and further options of the run for its Document.
-        shows_switches: Whether latencies show which nodes share a switch.
         given: What the NICs of a node carry in one direction, in B/s; 0 for what their ports say.
         command: Command line, for the Document.
         said: Called after each round, with what is known.
@@ -112,7 +109,7 @@ def measured(
         )  # fmt: skip
 
     procedure = Procedure(
-        cluster, math.inf if asked["within"] is None else asked["within"], asked["seed"], shows_switches,
+        cluster, math.inf if asked["within"] is None else asked["within"], asked["seed"],
         said=lambda qualification: said(known(qualification, UNFINISHED), qualification), given=given,
     )  # fmt: skip
     try:

@@ -11,7 +11,6 @@ import msgspec
 from ...qualification import Qualification, RailLimit, Round, SlowPart, Stage
 from .cluster import Cluster, Values, plain
 from .limits import of_user
-from .pairing import wrongly_blamed
 
 
 @dataclass
@@ -22,8 +21,6 @@ class RoundRecorder:
         cluster: What is measured.
         within: Maximum duration in s; rounds for which there is no time are left out.
         seed: Seed of the choice of partners.
-        measures_topology: Whether latencies show which nodes share a switch, in place of what the cluster
-            says.
         given: What the NICs of a node carry in one direction, in bytes per second; 0 to use their facts.
         said: Called with the qualification so far after each round.
     """
@@ -31,7 +28,6 @@ class RoundRecorder:
     cluster: Cluster
     within: float = float("inf")
     seed: int = 0
-    measures_topology: bool = False
     said: Callable[[Qualification], None] = lambda qualification: None
     rounds: list[Round] = field(default_factory=list)
     culprits: list[SlowPart] = field(default_factory=list)
@@ -40,22 +36,20 @@ class RoundRecorder:
     given: float = 0.0
     _noise: float = 0.0
     _threshold: float = 0.0
-    _partners: int = 0
-    _blocks: tuple[str, ...] = ()
     _missing: dict[int, str] = field(default_factory=dict)
 
     @property
     def qualification(self) -> Qualification:
         """The qualification so far."""
         nodes = tuple(
-            msgspec.structs.replace(node, missing=node.missing or self._missing.get(i, ""), block=block)
-            for i, (node, block) in enumerate(zip(self.cluster.nodes, self.blocks, strict=True))
+            msgspec.structs.replace(node, missing=node.missing or self._missing.get(i, ""))
+            for i, node in enumerate(self.cluster.nodes)
         )
         return Qualification(
             nodes, tuple(self.rounds), tuple(self.culprits), self.seed, noise=self._noise,
-            threshold=self._threshold, wrongly_blamed=wrongly_blamed(self._partners) if self._partners else 1,
+            threshold=self._threshold,
             notes=(*self.cluster.notes, *self.notes), doubts=(*self.cluster.doubts, *self.doubts),
-            transport=self.cluster.transport, limit=self.cluster.limit, limits=self._limits,
+            transport=self.cluster.transport, limits=self._limits,
         )  # fmt: skip
 
     @property
@@ -69,8 +63,6 @@ class RoundRecorder:
     @property
     def blocks(self) -> list[str]:
         """Name of the switch of each node; empty if it is unknown."""
-        if self.measures_topology:
-            return list(self._blocks) or [""] * len(self.cluster.nodes)
         return [node.block for node in self.cluster.nodes]
 
     def ended(

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,17 +16,13 @@ from ...errors import MachineError
 from ...hardware.facts import Fact, Facts
 from ...qualification import EndMemory, PartKind, QualifiedNode, RailLimit
 from . import cluster_faults
-from .cluster import Values, two_of
+from .cluster import Values
 from .limits import fastest, of_rdma
 
-#: Virtual durations of a round in s: own node, pairs, groups, latencies, messages of several sizes.
-_OWN_S, _PAIRS_S, _GROUPS_S, _LATENCIES_S, _SIZES_S = 10.0, 2.0, 4.0, 0.1, 1.0
-#: Start-up of a message in s.
-_STARTUP_S = {EndMemory.GPU: 12e-6, EndMemory.HOST: 5e-6}
+#: Virtual durations of a round in s: own node, pairs, groups, large messages.
+_OWN_S, _PAIRS_S, _GROUPS_S, _SIZES_S = 10.0, 2.0, 4.0, 1.0
 #: Bandwidth of the memory of a GPU, or of a host without GPUs, and between host and GPU, in bytes per second.
 _OWN_PEAK, _HOST_LINK = 1.3e12, 25e9
-#: Round trips of a leaf switch, and of paths through spines, in s.
-_NEAR_S, _FAR_S = 4e-6, 7e-6
 
 
 @dataclass
@@ -38,11 +35,9 @@ class SimulatedCluster:
 
     Attributes:
         count: Number of nodes.
-        block: Number of nodes of a block.
+        block: Number of nodes of a block; 0 if it is unknown who shares a switch.
         rails: Number of rails.
         spines: Number of spine switches of a rail.
-        names, blocks_of: Name and block of each node; by default ``node0`` and ``block0``, of ``block`` nodes
-            each.
         peak: Bandwidth of a rail in one direction, in bytes per second.
         noise: Relative standard deviation of each value.
         faults: What is slow.
@@ -67,12 +62,9 @@ class SimulatedCluster:
     seed: int = 0
     model: str = ""
     spines: int = 4
-    names: tuple[str, ...] = ()
-    blocks_of: tuple[str, ...] = ()
     machine: str = ""
     has_gpus: bool = True
     transport: str = "simulated"
-    limit: float = 0.0
     notes: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     variation: float = 0.0
@@ -86,16 +78,13 @@ class SimulatedCluster:
         self._random = np.random.default_rng([self.seed, 1])
         self._passed = 0.0
         self._examined = (0, 1) if self.count == 2 else ()
-        names = self.names or node_names(self.count)
-        blocks_of = self.blocks_of or block_names(self.count, self.block)
-        number = {name: i for i, name in enumerate(dict.fromkeys(blocks_of))}
-        self.blocks = np.array([number[name] for name in blocks_of])
+        self.blocks = np.arange(self.count) // (self.block or self.count)
         self.nodes = tuple(
             QualifiedNode(
-                names[i], blocks_of[i], self.model, self.rails,
+                f"node{i}", f"block{block}" if self.block else "", self.model, self.rails,
                 "does not answer" if i in self.missing else "",
             )
-            for i in range(self.count)
+            for i, block in enumerate(self.blocks.tolist())
         )  # fmt: skip
         blocks = int(self.blocks[-1]) + 1
         self._own = np.ones((self.count, self.rails if self.has_gpus else 1))
@@ -164,27 +153,18 @@ class SimulatedCluster:
         links = self._measured(self._host_links[list(nodes)] * _HOST_LINK, groups)
         return {PartKind.GPU: own, PartKind.HOST_LINK: links}
 
-    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
-        self._passed += _LATENCIES_S
-        a, b = np.array(pairs, dtype=int).reshape(-1, 2).T
-        exact = np.where(self.blocks[a] == self.blocks[b], _NEAR_S, _FAR_S)
-        return self._measured(exact, pairs)
-
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         self._passed += _PAIRS_S
         a, b = np.array(pairs, dtype=int).reshape(-1, 2).T
         return self._measured(self._of_memory(a, b, self.memories[0]) * self.peak, pairs)
 
     def sizes(self, pair: tuple[int, int], memory: EndMemory, both: bool, sizes: Sequence[int]) -> Values:
-        """A message takes a start-up, and its bytes at the speed of the path."""
         self._passed += _SIZES_S
         a, b = np.array([pair[0]]), np.array([pair[1]])
         speeds = self._of_memory(a, b, memory)
         if both:
             speeds = np.minimum(speeds, np.minimum(self._both[a], self._both[b])[:, None])
-        size = np.array(sizes, dtype=float)[:, None, None]
-        exact = size / (_STARTUP_S[memory] + size / (speeds * self.peak))
-        return self._measured(exact, [pair] * len(sizes))
+        return self._measured(np.repeat(speeds * self.peak, len(sizes), axis=0), [pair] * len(sizes))
 
     def _of_memory(self, a: np.ndarray, b: np.ndarray, memory: EndMemory) -> Values:
         """Speeds between nodes of a and of b and back, from a kind of memory; shape (pairs, 2, rails)."""
@@ -225,16 +205,6 @@ class SimulatedCluster:
         return values
 
 
-def node_names(count: int) -> tuple[str, ...]:
-    """Names of the nodes of a simulated cluster."""
-    return tuple(f"node{i}" for i in range(count))
-
-
-def block_names(count: int, size: int) -> tuple[str, ...]:
-    """The block of each node of a simulated cluster whose blocks have a number of nodes."""
-    return tuple(f"block{i // size}" for i in range(count))
-
-
 #: Nodes of a block of a simulated cluster of many nodes, and of one with few.
 _BLOCK, _SMALL_BLOCK = 32, 8
 #: Maximum number of nodes of a simulated cluster.
@@ -264,51 +234,16 @@ class _NamedCluster:
 _CLUSTERS = {"dgx-spark-2": _NamedCluster("dgx-spark", 2, 23e9, cluster_faults.SPARK)}
 
 
-def parse_cluster(spec: str, *, seed: int = 0, pair: Sequence[str] = ()) -> SimulatedCluster | None:
+def parse_cluster(spec: str, *, seed: int = 0) -> SimulatedCluster | None:
     """The cluster of a text such as ``dgx-a100-8x64+nic=0.5@node17.3+noise=3%``; None for one machine.
 
     Args:
         spec: Name of a machine and number of nodes; then faults.
         seed: Seed of the noise.
-        pair: Names of the only two nodes to measure; empty for all.
 
     Raises:
         MachineError: If there is no such fault or place, or too many nodes.
-        UsageError: If there is no such pair.
     """
-    cluster = _parsed(spec, seed)
-    return _only(cluster, pair) if cluster and pair else cluster
-
-
-def _only(cluster: SimulatedCluster, pair: Sequence[str]) -> SimulatedCluster:
-    """Two nodes of a cluster, with their faults and those of what joins them.
-
-    Raises:
-        UsageError: If there is no such pair.
-    """
-    names = [node.name for node in cluster.nodes]
-    kept = two_of(pair, names)
-    blocks = list(dict.fromkeys(cluster.blocks[i] for i in kept))
-    faults = []
-    for fault in cluster.faults:
-        places = blocks if fault.kind in (PartKind.LEAF, PartKind.TRUNK) else kept
-        if fault.kind is PartKind.SPINE or fault.where < 0:
-            faults.append(fault)
-        elif fault.where in places:
-            faults.append(replace(fault, where=places.index(fault.where)))
-    causes = [
-        replace(cause, node=kept.index(cause.node)) if cause.node in kept else cause
-        for cause in cluster.causes
-        if cause.node in (*kept, -1)
-    ]
-    return replace(
-        cluster, count=2, names=tuple(names[i] for i in kept), faults=tuple(faults),
-        blocks_of=tuple(cluster.nodes[i].block for i in kept), causes=tuple(causes),
-        missing=frozenset(kept.index(i) for i in kept if i in cluster.missing),
-    )  # fmt: skip
-
-
-def _parsed(spec: str, seed: int) -> SimulatedCluster | None:
     from ...backends.simulated.machines import MACHINES
     from ...units import parse_fraction
 
@@ -324,9 +259,9 @@ def _parsed(spec: str, seed: int) -> SimulatedCluster | None:
         raise MachineError(f"a simulated cluster has 2 to {_MOST_NODES} nodes, not {count}")
     machine = MACHINES[cluster.machine]()
     has_gpus, rails = bool(machine.gpus), max(1, len(machine.gpus))
-    names = node_names(count)
-    size = _BLOCK if count > 128 else _SMALL_BLOCK
-    blocks = ("",) * count if name in _CLUSTERS else block_names(count, size)
+    names = [f"node{i}" for i in range(count)]
+    size = 0 if name in _CLUSTERS else _BLOCK if count > 128 else _SMALL_BLOCK
+    switches = [f"block{i}" for i in range(math.ceil(count / size))] if size else [""]
     faults, causes, missing, noise = [], [], set(), _NOISE
     for text in suffixes:
         if text.startswith("noise="):
@@ -338,11 +273,10 @@ def _parsed(spec: str, seed: int) -> SimulatedCluster | None:
         elif cause := cluster_faults.parse_node_fault(text, names, cluster.nic, rails, has_gpus=has_gpus):
             causes.append(cause)
         else:
-            switches = list(dict.fromkeys(blocks))
             faults.append(cluster_faults.parse_cluster_fault(text, names, switches, rails, _SPINES, has_gpus))
     return SimulatedCluster(
-        count, rails=rails, peak=cluster.peak, noise=noise, faults=tuple(faults),
+        count, size, rails, peak=cluster.peak, noise=noise, faults=tuple(faults),
         missing=frozenset(missing), seed=seed, model=machine.gpus[0].model if has_gpus else "",
-        names=names, blocks_of=blocks, machine=cluster.machine, has_gpus=has_gpus,
+        machine=cluster.machine, has_gpus=has_gpus,
         nic=replace(cluster.nic, gbits=cluster.peak * 8e-9 / cluster_faults.OF_PORT), causes=tuple(causes),
     )  # fmt: skip

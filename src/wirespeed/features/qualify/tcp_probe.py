@@ -7,11 +7,9 @@ import math
 import socket
 import struct
 import time
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
 from statistics import fmean, median, pstdev
@@ -26,8 +24,6 @@ TIMEOUT_S = 5.0
 #: Maximum number of connections that have not shown that they are of this job; the oldest of more is closed.
 _MOST_ASKING = 256
 _BUFFER_BYTES = 2**17
-#: Round trips of which the shortest counts: others wait for the processor.
-_ROUND_TRIPS = 500
 #: Positions of `tcpi_total_retrans` and `tcpi_segs_out` in Linux' `struct tcp_info` (linux/tcp.h), and the
 #: size up to their end.
 _SENT_AGAIN, _SENT, _TCP_INFO_BYTES = 100, 136, 140
@@ -45,17 +41,13 @@ class TcpProbe:
 
     Args:
         secret: The beginning of each connection is made from it, so that strangers are refused.
-
-    Attributes:
-        strangers: Address -> number of connections that were not of this job.
     """
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
         self._listener = socket.create_server(("", 0), backlog=1024)
         self._listener.setblocking(False)
-        self._asking: dict[socket.socket, _Asking] = {}
-        self.strangers: Counter[str] = Counter()
+        self._asking: dict[socket.socket, bytearray] = {}  # connection -> what it has said, too little yet
 
     @property
     def port(self) -> int:
@@ -138,23 +130,6 @@ class TcpProbe:
             return [math.fsum(size / of_stream[i] for of_stream in sent) for i, (size, _) in enumerate(plan)]
         return None  # which the qualification reports
 
-    def round_trip(self, place: Place | None, number: int) -> float | None:
-        """The shortest of many round trips in s; without a place, answer who connects, and return None."""
-        with suppress(OSError), self.connection(place, number) as peer:
-            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if place is None:
-                while byte := peer.recv(1):
-                    peer.sendall(byte)
-                return None
-            trips = []
-            for _ in range(_ROUND_TRIPS):
-                start = time.perf_counter()
-                peer.sendall(b"\1")
-                exactly(peer, 1)
-                trips.append(time.perf_counter() - start)
-            return min(trips)
-        return None  # which the qualification reports
-
     def ring(self, place: Place, number: int) -> tuple[float, float] | None:
         """Send to the next process while receiving from the previous one; parameters as for ``pair``."""
         with (
@@ -191,15 +166,15 @@ class TcpProbe:
     def _greet(self) -> None:
         """Take a connection, which has to show that it is of this job."""
         with suppress(OSError):  # it has gone away
-            peer, address = self._listener.accept()
+            peer, _ = self._listener.accept()
             peer.setblocking(False)
-            self._asking[peer] = _Asking(str(address[0]))
+            self._asking[peer] = bytearray()
         if len(self._asking) > _MOST_ASKING:
             self._refuse(next(iter(self._asking)))
 
     def _heard(self, peer: socket.socket, token: bytes) -> socket.socket | None:
         """The connection if it has said the token; None if it has not said all yet, or is refused."""
-        said = self._asking[peer].said
+        said = self._asking[peer]
         try:
             more = peer.recv(len(token) - len(said))
         except BlockingIOError:
@@ -216,29 +191,11 @@ class TcpProbe:
         return _timed_by_kernel(peer)
 
     def _refuse(self, peer: socket.socket) -> None:
-        self.strangers[self._asking.pop(peer).address] += 1
+        del self._asking[peer]
         peer.close()
-
-    def forget(self) -> None:
-        """Close the connections that have said nothing, at the end of a round; they count as strangers."""
-        for peer in [*self._asking]:
-            self._refuse(peer)
 
     def _token(self, number: int) -> bytes:
         return hmac.digest(self._secret, number.to_bytes(8, "little"), "sha256")
-
-
-@dataclass
-class _Asking:
-    """A connection that has not shown yet that it is of this job.
-
-    Attributes:
-        address: Where it comes from.
-        said: What it has said.
-    """
-
-    address: str
-    said: bytearray = field(default_factory=bytearray)
 
 
 @contextmanager

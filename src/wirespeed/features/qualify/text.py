@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Column
 from rich.text import Text
 
 from ...data.causes import Weight
@@ -22,7 +20,6 @@ from ...judging.qualification_verdict import (
     is_over_tcp,
     next_run,
     remedy_of,
-    unexplained,
     verdict_of,
 )
 from ...judging.verdict import Verdict
@@ -31,72 +28,58 @@ from ...qualification import (
     OF_NODE,
     OF_SEVERAL,
     OWN_PARTS,
-    EndMemory,
     PartKind,
     Qualification,
     RailLimit,
-    SizeCurve,
     SlowPart,
-    Stage,
     part_name,
 )
-from ...reports.console import hanging, pieces
+from ...reports.console import hanging
 from ...reports.looks import SIGNS
 from ...reports.style import Style
 from ...statistics import grouped
-from ...thresholds.clusters import JUDGED_SIZES
-from ...units import GB, format_size, format_time, many, some
+from ...units import GB, format_time, many, some
 
 #: Most slow parts that are printed, and most with what to do about them.
 _MOST, _EXPLAINED = 40, 3
-#: Sizes of messages between those that lines show; a page and JSON have all.
-_STEP = 5
 #: Most devices of a rail that are named.
 _MOST_DEVICES = 4
 
 
 def lines(document: Document, qualification: Qualification) -> list[str]:
     """The lines of the report, without colours; the last is the verdict."""
-    return [*_before(qualification), *sizes(qualification), *_found(document, qualification)]
+    culprits = qualification.culprits
+    slow = [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
+    if len(culprits) > _MOST:
+        slow.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
+    word = verdict_of(qualification, document.interrupted).heading
+    return [
+        *_before(qualification), *slow, *_explained(document, qualification), *certainty(qualification),
+        *_lists(qualification), f"{word}: {_summary(qualification)}",
+    ]  # fmt: skip
 
 
 def _before(qualification: Qualification) -> list[str]:
-    """What was measured, what is missing, and what is expected."""
+    """What was measured, what is missing, what is expected, and the rates of messages."""
     missing = [f"missing: {node.name} {node.missing}" for node in qualification.nodes if node.missing]
-    return [*conditions(qualification), *missing, *expected(qualification)]
-
-
-def _found(document: Document, qualification: Qualification) -> list[str]:
-    """What is slow, how sure that is, and the verdict."""
-    culprits = qualification.culprits
-    text = [evidence(culprit, qualification) for culprit in culprits[:_MOST]]
-    if len(culprits) > _MOST:
-        text.append(f"and {many(len(culprits) - _MOST, 'other slow part')}")
-    text += [*explained(document, qualification), certainty(qualification), *_lists(qualification)]
-    word = verdict_of(qualification, document.interrupted).heading
-    return [*text, f"{word}: {_summary(qualification)}"]
+    return [*_conditions(qualification), *missing, *_expected(qualification), *_messages(qualification)]
 
 
 def body(document: Document, qualification: Qualification, style: Style) -> list[RenderableType]:
-    """What was measured and what is slow, for a screen; ``verbose`` adds how sure that is."""
+    """What was measured and what is slow, for a screen; ``verbose`` shows all parts with their remedies."""
     culprits = qualification.culprits
     shown = culprits if style.verbose else culprits[:_MOST]
     over_tcp = is_over_tcp(document, qualification)
-    parts: list[RenderableType] = [*map(Text, _before(qualification)), *_table(qualification, style)]
+    parts: list[RenderableType] = list(map(Text, _before(qualification)))
     for i, culprit in enumerate(shown):
         look = SIGNS[Verdict.FAIL if culprit.confirmed else Verdict.WARN]
         word, _, rest = evidence(culprit, qualification).partition(": ")
         parts.append(hanging(Text(f"{word}:", look.style), Text(rest), 1))
-        if i < _EXPLAINED or style.verbose:
+        if (i < _EXPLAINED or style.verbose) and culprit.kind not in OF_SEVERAL:  # see `ending`
             parts += _steps(remedy_of(culprit, over_tcp=over_tcp))
     if len(culprits) > len(shown):
         parts.append(Text(f"and {many(len(culprits) - len(shown), 'other slow part')}; -v shows all", "dim"))
-    if style.verbose or not qualification.compared:
-        parts.append(Text(certainty(qualification), "dim"))
-    elif not qualification.has_limits:
-        parts.append(
-            Text(f"slow = below {qualification.threshold:.0%} of the median (statistics with -v)", "dim")
-        )
+    parts += [Text(line, "dim") for line in certainty(qualification)]
     return [*parts, *map(Text, _lists(qualification))]
 
 
@@ -107,15 +90,12 @@ def ending(document: Document, qualification: Qualification, style: Style) -> li
     word = Text(verdict.heading, SIGNS[verdict].style)
     extent = Padding(Text(_summary(qualification), "dim"), (0, 0, 0, len(word) + 2))
     parts: list[RenderableType] = [hanging(word, Text(said, "bold")), extent]
-    if not explained_by(document, qualification):
-        if document.facts and any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits):
-            parts.append(Text("no reading of the nodes explains it", "yellow"))
+    causes = _causes(document, qualification)
+    for text, steps in causes:
+        parts += [Text(text, "yellow"), *_steps(steps)]
+    if not causes:
         confirm = next_run(document, qualification) if qualification.culprits else ""
         parts += _steps(Advice(advice.do, advice.command or confirm))
-    for host, finding in explained_by(document, qualification):
-        title = ": ".join(filter(None, (host, finding.cause.title)))
-        parts += [Text(f"likely cause: {title} ({finding.evidence})", "yellow")]
-        parts += _steps(Advice(finding.cause.remedy, "; ".join(finding.commands)))
     return parts
 
 
@@ -126,59 +106,36 @@ def _steps(advice: Advice) -> Iterator[RenderableType]:
             yield Padding(hanging(Text(f"{name:<7}", "dim"), Text(text)), (0, 0, 0, 2))
 
 
-def _table(qualification: Qualification, style: Style) -> Iterator[RenderableType]:
-    """A row for each kind of memory and direction: the rates of some sizes, and how long a message takes."""
-    rows = size_rows(qualification)
-    if not rows:
-        return
-    scale, unit = scale_of(max(rate for row in rows for rate in row.rates.values()))
-    shown = list(rows[0].rates)[::_STEP]
-    values = [
-        [f"{row.memory}, {row.ends[0]} to {row.ends[1]}{' *' if row.both else ''}",
-         *(f"{row.rates[size] / scale:.3g}" if size in row.rates else "-" for size in shown),
-         format_time(row.startup) if row.startup else "-", f"{row.rate / scale:.3g}"]
-        for row in rows
-    ]  # fmt: skip
-    heading = Column(f"messages, {unit}", no_wrap=True, style="dim")
-    fitted = [Column(name, no_wrap=True, justify="right") for name in ("start-up", "rate")]
-    yield from pieces(heading, [format_size(size) for size in shown], values, style.width, fitted)
-    both = "; * both directions at once" if any(row.both for row in rows) else ""
-    yield Text(f"a message takes its start-up, and its bytes at the rate{both}", "dim")
-    yield Text(sizes(qualification)[-1], "dim")
-
-
-def conditions(qualification: Qualification) -> Iterator[str]:
+def _conditions(qualification: Qualification) -> Iterator[str]:
     """Yield what was measured and how, and what to know of it."""
-    nodes = qualification.nodes
+    nodes, transport = qualification.nodes, qualification.transport
     there = sum(not node.missing for node in nodes)
-    pairs = sum(each.stage is Stage.PAIRS for each in qualification.rounds)
+    how = "by" if transport.startswith(("NCCL", "MPI")) else "over"
+    parts = ["simulated" if transport == "simulated" else f"measured {how} {transport}"]
+    if values := [value for of_path in qualification.paths.values() for value in of_path]:
+        middle, of_speed = statistics.median(values), ""
+        if qualification.limits:
+            speed = statistics.median(limit.port for limit in qualification.limits)
+            of_speed = f" ({middle / speed:.0%} of {speed * 8 / 1e9:.4g} Gbit/s)"
+        parts.append(f"median path {_rate(middle)}{of_speed}")
     seconds = math.fsum(each.seconds for each in qualification.rounds)
-    yield (
-        f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {_over(qualification)}; "
-        f"{many(len(qualification.rounds), 'round')}, {pairs} of them pairwise; {format_time(seconds)}"
-    )
-    measured = any(each.stage is Stage.LATENCY for each in qualification.rounds)
-    if len(nodes) > 2 and not measured and not any(node.block for node in nodes):
+    parts.append(f"{many(len(qualification.rounds), 'round')} in {format_time(seconds)}")
+    yield f"{many(there, 'node')} x {many(nodes[0].rails, 'rail')}, {'; '.join(parts)}"
+    if len(nodes) > 2 and not any(node.block for node in nodes):
         yield "Switches were not distinguished: their topology is unknown (--topology)."
     yield from (f"note: {note}" for note in qualification.notes)
     yield from (f"warning: {doubt}" for doubt in qualification.doubts)
 
 
-def _over(qualification: Qualification) -> str:
-    """How the paths were measured, and the share of the interfaces' speed if it is known."""
-    if qualification.transport == "simulated":
-        return "simulated"
-    text = f"measured {'over' if qualification.transport == 'TCP' else 'by'} {qualification.transport}"
-    values = [value for of_path in qualification.paths.values() for value in of_path]
-    if qualification.limit and values:
-        share = statistics.median(values) / qualification.limit
-        text += f" (median path: {share:.0%} of the interfaces' {qualification.limit * 8 / 1e9:g} Gbit/s)"
-    return text
-
-
-def scale_of(value: float) -> tuple[float, str]:
+def _scale_of(value: float) -> tuple[float, str]:
     """Scale and unit of rates like this one."""
     return (GB, "GB/s") if value >= GB else (1e6, "MB/s")
+
+
+def _rate(value: float) -> str:
+    """A rate with its unit."""
+    scale, unit = _scale_of(value)
+    return f"{value / scale:.3g} {unit}"
 
 
 def evidence(culprit: SlowPart, qualification: Qualification) -> str:
@@ -194,23 +151,18 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
             f"{culprit.value:.2%} of the data was retransmitted with {many(culprit.partners, 'partner')}, "
             f"at most {culprit.expected:.2%} on nine of ten other paths"
         )
-    scale, unit = scale_of(culprit.expected)
+    scale, unit = _scale_of(culprit.expected)
     line = f"{culprit.value / scale:.3g} of {culprit.expected / scale:.3g} {unit}"
     if culprit.kind is PartKind.SPINE:
         return (
             f"{line} on {culprit.share:.0%} of paths between leaf switches, or flows share a link by chance"
         )
     if culprit.limited:
-        first = culprit.nodes[:2]
-        ends = ", ".join(
-            f"{qualification.nodes[node].name}: {named(limit.devices) or 'as given by --nics'}"
-            for node in sorted(first)
-            if (limit := qualification.limit_of((node,), culprit.rail))
-        )
-        line += f" ({culprit.value / culprit.expected:.0%}) that the NICs carry ({ends})"
+        line += f" ({culprit.value / culprit.expected:.0%}) that the NICs carry"
         if culprit.kind is PartKind.ALIKE:
-            names = " and ".join(qualification.nodes[node].name for node in first)
-            line += f", as between {names}; all of these nodes are slow, so that none stands out"
+            line += (
+                f", as between {' and '.join(qualification.nodes[node].name for node in culprit.nodes[:2])}"
+            )
     elif culprit.partners:
         line = f"{culprit.value / scale:.3g} {unit} to {many(culprit.partners, 'partner')}"
         line += f", expected {culprit.expected / scale:.3g}"
@@ -220,7 +172,7 @@ def values_of(culprit: SlowPart, qualification: Qualification) -> str:
     return line if culprit.confirmed else f"{line} (not confirmed)"
 
 
-def expected(qualification: Qualification) -> list[str]:
+def _expected(qualification: Qualification) -> list[str]:
     """What carries the rails of two nodes that were judged by it: a line for each limit that differs."""
     judged = set(range(len(qualification.nodes))) if qualification.has_limits else set()
     judged |= {node for part in qualification.culprits if part.limited for node in part.nodes[:2]}
@@ -228,101 +180,34 @@ def expected(qualification: Qualification) -> list[str]:
     for limit in qualification.limits:
         if limit.node in judged:
             seen.setdefault((limit.node, limit.devices, limit.port, limit.slot), limit)
-    return [carried(limit, qualification) for limit in list(seen.values())[:_MOST]]
+    return [_carried(limit, qualification) for limit in list(seen.values())[:_MOST]]
 
 
-@dataclass(frozen=True)
-class SizeRow:
-    """The rates of messages between two nodes in one direction, of the median of its rails.
-
-    Attributes:
-        memory: Where messages are sent from and received.
-        ends: Names of the nodes.
-        both: Whether the other direction was measured at the same time.
-        rates: Size in bytes -> rate in bytes per second.
-        startup, rate: A message takes this start-up in s, and its bytes at this rate in bytes per second.
-        large: The rate that is judged: the median of the largest sizes, of the slowest rail.
-        least: Rate below which it is slow; 0 if it is not known.
-    """
-
-    memory: EndMemory
-    ends: tuple[str, str]
-    both: bool
-    rates: dict[int, float]
-    startup: float
-    rate: float
-    large: float
-    least: float
-
-    @property
-    def name(self) -> str:
-        """What was measured, in words."""
-        at_once = ", both at once" if self.both else ""
-        return f"{self.memory}, {self.ends[0]} to {self.ends[1]}{at_once}"
-
-    @property
-    def duration(self) -> str:
-        """How long a message takes, in words."""
-        scale, unit = scale_of(max(self.rates.values()))
-        startup = f"{format_time(self.startup)} + " if self.startup else ""
-        return f"{startup}bytes / {self.rate / scale:.3g} {unit}"
+def _messages(qualification: Qualification) -> Iterator[str]:
+    """Yield the rates of large messages between two nodes, on the slowest rail, a line for each memory."""
+    names = [node.name for node in qualification.nodes]
+    same = grouped(((curve.memory, curve.both), curve) for curve in qualification.curves)
+    for (memory, both), curves in same.items():
+        ways = grouped((f"{names[curve.source]} to {names[curve.target]}", curve.large) for curve in curves)
+        found = [f"{way} {_rate(min(rates))}" for way, rates in ways.items()]
+        how = f"{memory}, both at once" if both else memory
+        of_rails = " (slowest rail)" if qualification.nodes[0].rails > 1 else ""
+        yield f"messages, {how}: {', '.join(found)}{of_rails}"
 
 
-def size_rows(qualification: Qualification) -> list[SizeRow]:
-    """The rates of messages of several sizes, a row for each kind of memory and direction."""
-    same = grouped(((c.memory, c.both, c.source, c.target), c) for c in qualification.curves)
-    rows = []
-    for (memory, both, source, target), curves in same.items():
-        rates = {
-            size: statistics.median(curve.rates[size] for curve in curves if size in curve.rates)
-            for size in curves[0].rates
-        }
-        startup, rate = SizeCurve(memory, both, source, target, 0, rates).fitted
-        limit = qualification.limit_of((source, target), curves[0].rail)
-        ends = (qualification.nodes[source].name, qualification.nodes[target].name)
-        least = (limit.both if both else limit.least) if limit else 0.0
-        large = min(curve.large for curve in curves)
-        rows.append(SizeRow(memory, ends, both, rates, startup, rate, large, least))
-    return rows
-
-
-def sizes(qualification: Qualification) -> list[str]:
-    """A line for each kind of memory and direction: some sizes with their rates, start-up and rate."""
-    rows = size_rows(qualification)
-    rails = len({curve.rail for curve in qualification.curves})
-    text = []
-    for row in rows:
-        scale, unit = scale_of(max(row.rates.values()))
-        shown = ", ".join(
-            f"{row.rates[size] / scale:.3g} at {format_size(size)}" for size in list(row.rates)[::_STEP]
-        )
-        text.append(f"messages: {row.name}: {shown} ({unit}); one takes {row.duration}")
-    if rows:
-        judged = f"the median of the {JUDGED_SIZES} largest sizes is judged, smaller ones are not"
-        of_rails = f"Messages: median of {rails} rails; " if rails > 1 else "Messages: "
-        known = qualification.compared and any(row.least for row in rows)
-        text.append(of_rails + (judged if known else "not judged"))
-    return text
-
-
-def named(devices: Sequence[str]) -> str:
+def _named(devices: Sequence[str]) -> str:
     """The names of devices that carry a rail together."""
     more = len(devices) - _MOST_DEVICES
     return " + ".join(devices[:_MOST_DEVICES]) + (f" and {more} more" if more > 0 else "")
 
 
-def carried(limit: RailLimit, qualification: Qualification) -> str:
-    """What carries a rail of a node, by its port and its PCIe link."""
+def _carried(limit: RailLimit, qualification: Qualification) -> str:
+    """What carries a rail of a node, by its port or its PCIe link."""
     name = qualification.nodes[limit.node].name
-    by = named(limit.devices) or "--nics"
-    slot = f", PCIe {limit.slot / GB:.4g} GB/s" if limit.slot else ""
-    both = (
-        f"; with both directions at once, slow below {limit.both / GB:.4g} GB/s in each" if limit.both else ""
-    )
-    return (
-        f"expected: {name}: {limit.port / GB:.4g} GB/s per rail ({by}){slot}; slow below "
-        f"{limit.least / GB:.4g} GB/s{both}"
-    )
+    by = (_named(limit.devices) or "--nics") + (", by PCIe" if limit.rate < limit.port else "")
+    both = f", {limit.both / GB:.4g} with both directions at once" if limit.both else ""
+    rate, least = (f"{value / GB:.4g} GB/s" for value in (limit.rate, limit.least))
+    return f"expected: {name}: {rate} per rail ({by}); slow below {least}{both}"
 
 
 def findings(document: Document, qualification: Qualification) -> list[Finding]:
@@ -341,52 +226,57 @@ def findings(document: Document, qualification: Qualification) -> list[Finding]:
     ]
 
 
-def explained(document: Document, qualification: Qualification) -> Iterator[str]:
-    """Yield the causes with evidence, remedy and command, or that slow paths have none."""
+def _causes(document: Document, qualification: Qualification) -> list[tuple[str, Advice]]:
+    """The likely causes with what to do, or that slow paths have none; hosts are named if one has it."""
+    found = []
+    for finding in findings(document, qualification)[:_MOST]:
+        host = "" if finding.cause.between else finding.host
+        text = f"likely cause: {': '.join(filter(None, (host, finding.cause.title)))} ({finding.evidence})"
+        found.append((text, Advice(finding.cause.remedy, "; ".join(finding.commands))))
     slow = any(culprit.kind in OF_SEVERAL for culprit in qualification.culprits)
-    found = explained_by(document, qualification)
     if not found and slow and document.facts:
-        advice = unexplained(document, qualification)
-        yield f"cause: no reading of the nodes explains it. Remedy: {advice.do}. Confirm: {advice.command}"
-    for host, finding in found:
-        line = f"likely cause: {': '.join(filter(None, (host, finding.cause.title)))} ({finding.evidence})"
-        yield f"{line}. Remedy: {finding.cause.remedy}. Confirm: {'; '.join(finding.commands)}"
+        advice = first_words(document, qualification)[2]
+        confirm = advice.command or next_run(document, qualification)
+        found.append(("no reading of the nodes explains it", Advice(advice.do, confirm)))
+    return found
 
 
-def explained_by(document: Document, qualification: Qualification) -> list[tuple[str, Finding]]:
-    """The causes with their hosts; without one if the evidence names both nodes."""
-    found = findings(document, qualification)[:_MOST]
-    return [("" if finding.cause.between else finding.host, finding) for finding in found]
+def _explained(document: Document, qualification: Qualification) -> Iterator[str]:
+    """Yield each cause with what to do in a line."""
+    for text, advice in _causes(document, qualification):
+        yield f"{text}. Remedy: {advice.do}. Confirm: {advice.command}"
 
 
-def certainty(qualification: Qualification) -> str:
-    """How sure the answer is."""
-    if qualification.has_limits and qualification.compared:
-        return "With two nodes there is only one path: it was compared with what the NICs at both ends carry."
+def certainty(qualification: Qualification) -> Iterator[str]:
+    """Yield with what parts were compared, or why nothing could be compared."""
+    if qualification.compared and qualification.has_limits:
+        return  # with what is expected
     if qualification.compared or qualification.culprits:
-        return (
-            f"A part counts as slow below {qualification.threshold:.0%} of the median (paths vary by "
-            f"{qualification.noise:.1%}). Chance of flagging a healthy node: below "
-            f"{qualification.wrongly_blamed:.1g} (assuming 1% bad nodes; suspects are measured again)."
+        yield (
+            f"slow = below {qualification.threshold:.0%} of the median (paths vary by "
+            f"{qualification.noise:.1%})"
         )
-    if qualification.varies:
-        return (
+    elif qualification.varies:
+        yield (
             f"Not judged: measured paths vary by {qualification.noise:.0%}. Other jobs may use the network "
             "or the CPUs."
         )
-    if qualification.is_one_pair and qualification.threshold:
+    elif qualification.is_one_pair and qualification.threshold:
         rails = " and rails" if qualification.nodes[0].rails > 1 else ""
-        return (
+        yield (
             f"With only two nodes, only the directions{rails} of one path could be compared. They are "
             "equally fast. What the NICs can carry is unknown: pass it with --nics, or add a third node."
         )
-    return "Too few nodes answered to compare anything: at least two are required."
+    else:
+        yield "Too few nodes answered to compare anything: at least two are required."
 
 
 def remarks(document: Document, qualification: Qualification) -> list[str]:
-    """What was measured, what is expected, the causes, and how sure the answer is: all but what is slow."""
-    about = (*conditions(qualification), *expected(qualification))
-    return [*about, *explained(document, qualification), certainty(qualification)]
+    """What was measured, what is expected, the causes, and the threshold: all but what is slow or missing."""
+    return [
+        *_conditions(qualification), *_expected(qualification), *_messages(qualification),
+        *_explained(document, qualification), *certainty(qualification),
+    ]  # fmt: skip
 
 
 def _lists(qualification: Qualification) -> Iterator[str]:

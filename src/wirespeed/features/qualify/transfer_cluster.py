@@ -6,28 +6,28 @@ a rank that is lost ends the run.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from ...api import run
-from ...errors import UsageError, WirespeedError
+from ...errors import WirespeedError
 from ...hardware.facts import Fact, Known
 from ...qualification import TCP, EndMemory, QualifiedNode, RailLimit
 from ...tables import Cell
 from ...terminal import one_line
-from ...testcases.table import Testcase
 from ...thresholds.clusters import USUAL_RDMA
 from ...units import MIB
-from ...worlds.base import World
-from .carriers import Carrier, carrier, counters, difference, others, said
+from ...worlds.base import RankLost, World
+from ...worlds.crew import Crew
+from .carriers import Carrier, Sent, carrier, counters, difference, others, said
 from .cluster import Values
-from .job_nodes import JobCluster, JobNodes, own_values
-from .limits import facts_told, fastest, of_rdma, of_tcp, read_facts, tasks_of_two, use_of
-from .measured_topology import Sent
+from .job_nodes import JobCluster, JobNodes
+from .limits import fastest, of_rdma, of_tcp, use_of
 from .messages import Hop, messages_between
+from .tcp_probe import TcpProbe
 
 if TYPE_CHECKING:
     from ...document import Document
@@ -37,14 +37,14 @@ _BYTES, _SAMPLES, _SAMPLE_S = 8 * MIB, 3, 0.1
 _MOST_COPIES = 256
 #: Target precision of messages, and maximum time for those of a size in s.
 _PRECISION, _OF_SIZE_S = 0.05, 0.05
-_CHOOSING, _OWN_NODE = "choosing the next round", "measuring its own node"
-_COUNTING = "reading what the network interfaces sent"
 #: What to do if a library does not use RDMA devices that exist.
 _REMEDIES = {
     "nccl": "check NCCL_IB_DISABLE, NCCL_NET, /dev/infiniband in the container and ulimit -l; "
     "NCCL_DEBUG=INFO says what NCCL finds",
     "mpi": "its UCX may be built without RDMA, as that of the wheel libucx-cu13 is: ucx_info -d",
 }
+#: The task of all ranks together: what it is called. The rest of it is what `transfer` takes.
+TRANSFERS = "transfers"
 #: Facts of the interface by which the processes of a job meet.
 _OF_INTERFACE = (
     Known.INTERFACE_KIND,
@@ -61,14 +61,12 @@ class TransferCluster(JobCluster):
     """The nodes of a job, on rank 0.
 
     Attributes:
-        world: The processes of the job.
-        job: Its nodes.
         over: ``nccl`` or ``mpi``.
     """
 
-    def __init__(self, world: World, job: JobNodes, over: str) -> None:
-        super().__init__(job)
-        self._world, self._over = world, over
+    def __init__(self, crew: Crew, job: JobNodes, probe: TcpProbe, patience: float, over: str) -> None:
+        super().__init__(crew, job, probe, patience)
+        self._over = over
         self._carriers: dict[str, Carrier] = {}  # node -> what carried its bytes
         self._rate = 0.0  # median of the last rates between nodes, in bytes per second
         self._copies = 0  # per sample; 0: not known yet
@@ -76,8 +74,8 @@ class TransferCluster(JobCluster):
     @property
     def nodes(self) -> tuple[QualifiedNode, ...]:
         return tuple(
-            msgspec.structs.replace(node, rails=len(ranks))
-            for node, ranks in zip(self._job.nodes, self._job.ranks, strict=True)
+            msgspec.structs.replace(node, rails=len(ranks), missing=node.missing or self._failed.get(i, ""))
+            for i, (node, ranks) in enumerate(zip(self._job.nodes, self._job.ranks, strict=True))
         )
 
     @property
@@ -89,12 +87,6 @@ class TransferCluster(JobCluster):
         """The library, and what carried its bytes if that is known: ``NCCL over InfiniBand (mlx5_0)``."""
         name, used = self._over.upper(), said(list(self._carriers.values()))
         return f"{name} over {used}" if used else name
-
-    @property
-    def limit(self) -> float:
-        """What the devices that carried the bytes can carry for one rail."""
-        speeds = [each.speed for each in self._carriers.values() if each.speed]
-        return float(np.median(speeds)) / self.rails if speeds else 0.0
 
     @property
     def limits(self) -> tuple[RailLimit, ...]:
@@ -131,11 +123,6 @@ class TransferCluster(JobCluster):
         mine = [fact for fact in self._facts if over_tcp or fact.name not in _OF_INTERFACE]
         return (*mine, *more)
 
-    def examine(self, pair: tuple[int, int]) -> None:
-        first = {self._job.nodes[node].name: self._job.ranks[node][0] for node in pair}
-        tasks = tasks_of_two(first, self._job.interfaces, self._world.addresses())
-        self._facts = facts_told(first, dict(enumerate(self._all("facts", tasks))))
-
     @property
     def memories(self) -> tuple[EndMemory, ...]:
         """Between which memory messages are measured: that of GPUs first, if all nodes have some."""
@@ -149,22 +136,14 @@ class TransferCluster(JobCluster):
         if self._job.rdma and kinds == {TCP}:
             return (self._job.unused(self.transport, _REMEDIES[self._over]),)
         doubts = [others(self._carriers)]
-        if TCP not in kinds and self.limit and self._rate < USUAL_RDMA * self.limit:
+        ports = [limit.port for limit in self.limits]
+        speed = float(np.median(ports)) if ports else 0.0
+        if TCP not in kinds and self._rate < USUAL_RDMA * speed:
             doubts.append(
-                f"the median path reaches {self._rate / self.limit:.0%} of what its NICs carry, where "
+                f"the median path reaches {self._rate / speed:.0%} of what its NICs carry, where "
                 f"{USUAL_RDMA:.0%} are usual"
             )
         return tuple(filter(None, doubts))
-
-    def _own(self, nodes: Sequence[int]) -> Mapping[int, Mapping[str, Sequence[float]]]:
-        first = [ranks[0] for ranks in self._job.ranks]
-        rows = self._all("own", first)
-        return {node: rows[first[node]] for node in nodes}
-
-    def latencies(self, pairs: Sequence[tuple[int, int]]) -> Values:
-        """Refused: the latency of a transfer is that of the library, not of switches."""
-        del pairs
-        raise UsageError("--topology measured requires --transport tcp; or give --topology FILE")
 
     def pairs(self, pairs: Sequence[tuple[int, int]]) -> Values:
         ranks, rails = self._job.ranks, range(self.rails)
@@ -182,7 +161,7 @@ class TransferCluster(JobCluster):
         there = list(zip(a[: self.rails], b[: self.rails], strict=True))
         back = [(target, source) for source, target in there]
         ways = [there + back] if both else [there, back]
-        document = self._all("messages", self._over, ways, sizes, memory)
+        document, _ = self._together(ways, sizes, memory, precision=_PRECISION, time_budget=_OF_SIZE_S)
         values = {(row, int(column)): cell.value for row, column, cell in _cells(document)}
         if not any(values.values()):
             why = next((result.reason for result in document.testcases if result.reason), "no value")
@@ -204,34 +183,35 @@ class TransferCluster(JobCluster):
         rates, index = self._rates(hops), np.array(of)
         return np.array([rates[index == i].min() * len(rails) for i in range(len(groups))])
 
-    def close(self) -> None:
-        """Dismiss the other ranks."""
-        self._world.broadcast(None, _CHOOSING)
-
-    @staticmethod
-    def serve(world: World) -> None:
-        """Take part in the rounds that rank 0 chooses, on other ranks.
+    def _together(
+        self, ways: Sequence[Sequence[Hop]], sizes: Sequence[int], memory: EndMemory, **options: Any
+    ) -> tuple[Document, dict[int, Sent]]:
+        """Let all ranks transfer; the run, and what the node of each rank has sent.
 
         Raises:
-            WirespeedError: If a process has ended, or the transfers are not possible.
+            RankLost: If one is lost: none can go on then.
         """
-        while told := world.broadcast(None, _CHOOSING):
-            step, arguments = told
-            _STEPS[step](world, *arguments)
-
-    def _all(self, step: str, *arguments: Any) -> Any:
-        """Let all ranks take a step together; return its result on this one."""
-        self._world.broadcast([step, arguments], _CHOOSING)
-        return _STEPS[step](self._world, *arguments)
+        crew, world = self._crew, self._crew.world
+        if not crew.lost:
+            task = [TRANSFERS, self._over, ways, sizes, memory, options]
+            tasks = dict.fromkeys(range(world.size), task)
+            answers = crew.ask(tasks, self._patience, lambda task: transfer(world, *task[1:]), Sent)
+            if not crew.lost:
+                document, answers[0] = answers[0]
+                return document, answers
+        rank, why = next(iter(crew.lost.items()))
+        raise RankLost(f"{world.members[rank]} {why}")
 
     def _rates(self, hops: Sequence[Hop]) -> Values:
         """Rates of transfers between ranks that start together, in bytes per second."""
-        document, sent = self._all("transfers", self._over, hops, self._copies)
+        options = {"samples": _SAMPLES, "copies": self._copies}
+        document, sent = self._together([hops], (_BYTES,), EndMemory.GPU, **options)
         cells = {row: cell for row, _, cell in _cells(document)}
         found = [cells.get(f"rank{a}->rank{b}") for a, b in hops]
         if not any(cell and cell.value for cell in found):
-            why = next((cell.reason for cell in found if cell and cell.reason), "no transfer was measured")
-            raise WirespeedError(f"--transport {self._over} is not possible here: {why}")
+            reasons = [cell.reason for cell in found if cell] + [each.reason for each in document.testcases]
+            why = next(filter(None, reasons), "no transfer was measured")
+            raise WirespeedError(f"--transport {self._over} is not possible here: {one_line(why)}")
         of_cells = [cell.statistics for cell in found if cell and cell.statistics]
         varied = [each.cv / math.sqrt(each.n) for each in of_cells]
         self.variation = float(np.median(varied)) if varied else 0.0
@@ -245,31 +225,17 @@ class TransferCluster(JobCluster):
         return rates
 
 
-def _transfers(world: World, over: str, hops: Sequence[Hop], copies: int) -> tuple[Document, list[Sent]]:
-    """Measure transfers that start together, and count what nodes send; called on all ranks."""
+def transfer(
+    world: World, over: str, ways: Sequence[Sequence[Hop]], sizes: Sequence[int], memory: str,
+    options: dict[str, Any],
+) -> tuple[Document, Sent]:  # fmt: skip
+    """Transfer between ranks, the hops of a way at once, and count what this node sends; on all ranks."""
     before = counters()
-    case = messages_between("transfers", hops, (_BYTES,), EndMemory.GPU)
-    document = _run(world, over, [case], samples=_SAMPLES, copies=copies)
-    for result in document.testcases:
-        if not result.tables:
-            raise WirespeedError(f"--transport {over} is not possible here: {result.reason or result.status}")
-    return document, world.allgather(difference(before, counters()), _COUNTING)
-
-
-def _messages(
-    world: World, over: str, ways: Sequence[Sequence[Hop]], sizes: Sequence[int], memory: str
-) -> Document:
-    """Measure messages of several sizes, those of a way at once; called on all ranks."""
-    cases = [messages_between(f"messages{i}", hops, sizes, EndMemory(memory)) for i, hops in enumerate(ways)]
-    return _run(world, over, cases, precision=_PRECISION, time_budget=_OF_SIZE_S)
-
-
-def _run(world: World, over: str, cases: Sequence[Testcase], **options: Any) -> Document:
-    """Measure testcases over a library; called on all ranks."""
+    cases = [messages_between(f"transfers{i}", hops, sizes, EndMemory(memory)) for i, hops in enumerate(ways)]
     document = run(cases, world=world, share=over, rounds=1, timeout=world.timeout, **options)
     if document.interrupted:
         raise WirespeedError(document.interrupted)
-    return document
+    return document, difference(before, counters())
 
 
 def _cells(document: Document) -> Iterator[tuple[str, str, Cell]]:
@@ -278,25 +244,3 @@ def _cells(document: Document) -> Iterator[tuple[str, str, Cell]]:
         for table in result.tables:
             for cell in table.cells:
                 yield table.rows.labels[cell.row], table.columns.labels[cell.column], cell
-
-
-def _facts(world: World, tasks: Mapping[int, list[Any]]) -> list[Any]:
-    """Let some ranks read the facts of their nodes; by rank. Called on all ranks."""
-    mine = read_facts(tasks[world.rank]) if world.rank in tasks else []
-    return world.allgather(mine, _OWN_NODE, patience=world.timeout)
-
-
-def _own(world: World, first: Sequence[int]) -> list[dict[str, list[float]]]:
-    """Let the first rank of each node measure it; their values, by rank. Called on all ranks."""
-    mine = own_values() if world.rank in first else {}
-    rows = world.allgather(mine, _OWN_NODE, patience=world.timeout)
-    for rank, row in enumerate(rows):
-        if isinstance(row, str):
-            raise WirespeedError(f"{world.members[rank]} could not measure its node: {row}")
-    return rows
-
-
-#: What all ranks do when rank 0 says its name.
-_STEPS: dict[str, Callable[..., Any]] = {
-    "transfers": _transfers, "messages": _messages, "own": _own, "facts": _facts,
-}  # fmt: skip

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from ...hardware.topology import Machine
@@ -65,7 +65,7 @@ def _drawn(machine: Machine, gpus: Sequence[str], uses: Sequence[Use], slowest: 
     for row in range(count):
         y = _TOP + row * _SIDE
         colors = [_css(slowest, (row, column)) for column in range(count)]
-        for css, columns in runs_of_color(colors, _ALONE.__contains__):
+        for css, columns in _runs_of_color(colors):
             wide = len(columns) * _SIDE - 1
             rect = add(
                 svg, "rect", f"cell {css}", x=_LEFT + columns[0] * _SIDE, y=y, width=wide, height=_SIDE - 1
@@ -77,16 +77,16 @@ def _drawn(machine: Machine, gpus: Sequence[str], uses: Sequence[Use], slowest: 
     return svg
 
 
-def runs_of_color(colors: Sequence[str], is_alone: Callable[[str], bool]) -> Iterator[tuple[str, list[int]]]:
-    """Yield each colour with its neighbouring columns; colours that are drawn one by one, by column."""
-    for (css, _), run in groupby(
-        enumerate(colors), key=lambda each: (each[1], is_alone(each[1]) and each[0])
-    ):
-        yield css, [column for column, _ in run]
-
-
 #: Colours whose cells are drawn one by one.
 _ALONE = {css for css, least in STEPS if least < 0.95 or least > 1.0}
+
+
+def _runs_of_color(colors: Sequence[str]) -> Iterator[tuple[str, list[int]]]:
+    """Yield each colour with its neighbouring columns; colours that are drawn one by one, by column."""
+    for (css, _), run in groupby(
+        enumerate(colors), key=lambda each: (each[1], each[1] in _ALONE and each[0])
+    ):
+        yield css, [column for column, _ in run]
 
 
 def _css(slowest: _Slowest, at: tuple[int, int]) -> str:
