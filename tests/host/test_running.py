@@ -41,8 +41,9 @@ def test_pace_slows_a_load(backend, transfer, node):
             # Long enough for many chunks of the load: a short sample catches one chunk, or a pause, only.
             samples = [prepared.sample(100) for _ in range(5)]
             prepared.verify()
-        rates[pace] = median(s.amounts[1] / s.seconds[1] for s in samples)
-    assert 0 < rates[0.1] < 0.6 * rates[1.0]
+        rates[pace] = [s.amounts[1] / s.seconds[1] for s in samples]
+    # Where others use its CPU, a load without pauses is slowed, and one that mostly pauses is not.
+    assert 0 < median(rates[0.1]) < 0.6 * max(rates[1.0])
 
 
 @needs_two_cpus

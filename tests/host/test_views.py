@@ -30,7 +30,7 @@ def test_the_page_draws_the_machine(real):
 @pytest.mark.parametrize(
     "command",
     [
-        "show A.json", "report A.json", "report A.json B.json", "report A.json B.json --fleet",
+        "show A.json", "report A.json", "report A.json B.json", "report A.json B.json --fleet -o fleet.html",
         "check --from A.json", "check A.json B.json", "check --from A.json --format html",
         "doctor A.json", "compare A.json B.json",
     ],

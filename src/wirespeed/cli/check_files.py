@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..reports.checked_runs import CheckedRun
 
 #: What to do about a node that is slower than others.
-_STEP = "compare its settings and hardware with those of the others: wirespeed report --fleet"
+_STEP = "compare its settings and hardware with those of the others: wirespeed report FILE... -o fleet.html"
 
 
 @dataclass(frozen=True)
