@@ -9,7 +9,7 @@ from types import MappingProxyType
 from wirespeed.errors import ExitCode
 from wirespeed.qualification import EndMemory, Stage
 from wirespeed.results.store import load
-from wirespeed.units import KIB, MIB
+from wirespeed.units import KIB
 
 from .conftest import OPEN_MPI, WIRESPEED, Job, Network, free_port
 
@@ -154,8 +154,9 @@ def test_two_hosts_are_judged_by_what_their_nics_carry(
     assert [(each.memory, each.both) for each in rounds] == [(EndMemory.HOST, False), (EndMemory.HOST, True)]
     assert all(each.stage is not Stage.CONFIRM for each in document.qualification.rounds)
     for curve in document.qualification.curves:
-        # 400 Mbit/s, and what the token buckets of both directions held (of 4 MiB that are timed)
-        assert min(curve.rates) >= 128 * KIB and 0 < curve.large < 0.5e8 * (1 + 2 * 128 * KIB / (4 * MIB))
+        # 400 Mbit/s. The rates of connections are added, whose medians are not of the same moments: on a busy
+        # machine, single sizes had up to 1.13 of it.
+        assert min(curve.rates) >= 128 * KIB and 0 < curve.large < 1.25 * 0.5e8
     assert "messages, host memory, both at once: node" in jobs[0].text
 
 
